@@ -90,7 +90,7 @@ class _Corrector(Interpreter):
         super().__init__(prepared)
         self.count = count
         self.sqnr: dict[str, tuple[Origin, float]] = {}
-        self._rounded: dict[str, Tensor] = {}
+        self._rounded: dict[tuple[tuple[int, ...], bytes], Tensor] = {}
 
     def placeholder(self, target: Any, args: Any, kwargs: Any) -> _Twin:
         values = list(super().placeholder(target, args, kwargs))
@@ -140,10 +140,11 @@ class _Corrector(Interpreter):
             return
         exact = self.fetch_attr(str(stored.target))
         scale, centered = observer.calculate_qparams()[0], own_bias(node) is not None
-        images: Sequence[Tensor] = spread(self.env[image].rounded, enough_images(node, op, exact))
-        key = hashlib.sha256(exact.detach().numpy().tobytes() + scale.detach().numpy().tobytes()).hexdigest()
+        bits = exact.detach().numpy().tobytes() + scale.detach().numpy().tobytes()
+        key = tuple(exact.shape), hashlib.sha256(bits).digest()
         rounded = self._rounded.get(key)
-        if rounded is None or rounded.shape != exact.shape:
+        if rounded is None:
+            images: Sequence[Tensor] = spread(self.env[image].rounded, enough_images(node, op, exact))
             rounded = round_weights(node, op, exact, scale, observer.quant_max, images, centered)
         if rounded is not None:
             self._rounded[key] = rounded

@@ -114,6 +114,15 @@ def retype(function: ir.Operation) -> None:
     function.attributes["function_type"] = ir.TypeAttr.get(kind, context=function.context)
 
 
+def return_instead(function: ir.Operation, values: Sequence[ir.Value]) -> None:
+    """Let the function return `values` in place of what it returns."""
+    *_, end = body_of(function).operations
+    with function.context, end.location, ir.InsertionPoint(end):
+        ir.Operation.create("func.return", operands=list(values))
+    end.operation.erase()
+    retype(function)
+
+
 def strip_annotations(function: ir.Operation) -> None:
     """Drop the attributes `tosaic.*` of the function and its ops, and all of its arguments and results."""
     for op in (function, *walk(function)):

@@ -60,7 +60,7 @@ int {name}_init_static({name}_instance *self);
 
 /* {_whole(program)}: TOSAIC_OK, or the status of the NPU call that failed. */
 int {name}_invoke(const {name}_instance *self);
-{_methods(program, name)}{_reset(program, name)}{_feeding(program, name)}{_selftest(name) if tested else ""}
+{_methods(program, name)}{_states(program, name)}{_feeding(program, name)}{_selftest(name) if tested else ""}
 #ifdef __cplusplus
 }}
 #endif
@@ -133,7 +133,7 @@ def _methods(program: CallSequence, name: str) -> str:
 """
 
 
-def _reset(program: CallSequence, name: str) -> str:
+def _states(program: CallSequence, name: str) -> str:
     """The functions that set states back, and take them out and in; nothing without states."""
     if not program.states:
         return ""

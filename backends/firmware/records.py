@@ -98,6 +98,10 @@ class Firmware:
         """Whether it calls an NPU."""
         return any(call.processor == "npu" for call in self.calls)
 
+    def calls_of(self, method: str) -> slice:
+        """Where the calls of a method stand among all."""
+        return next(slice(each.first, each.end) for each in self.methods if each.name == method)
+
     def symbol(self, kernel: str) -> str:
         """How a kernel is called in it."""
         return f"{self.name}_{kernel}"

@@ -222,8 +222,7 @@ def costs_of_samples(firmware: Firmware, execution: Execution, rows: Sequence[in
 
 def costs_of_methods(firmware: Firmware, execution: Execution, called: Sequence[str]) -> list[Costs]:
     """What each of the methods that were called, one behind the other, cost."""
-    methods, costs = {method.name: method for method in firmware.methods}, iter(execution.costs)
-    calls = [firmware.calls[methods[name].first : methods[name].end] for name in called]
+    costs, calls = iter(execution.costs), [firmware.calls[firmware.calls_of(name)] for name in called]
     if sum(map(len, calls)) != len(execution.costs):
         raise SimulatorError(f"{len(execution.costs)} calls were counted, not {sum(map(len, calls))}")
     return [Costs(tuple(map(_cost, each, islice(costs, len(each))))) for each in calls]

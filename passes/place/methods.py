@@ -14,6 +14,7 @@ from tosaic.support.functions import (
     computing_ops,
     main_of,
     number_of_states,
+    return_instead,
     returned,
     retype,
 )
@@ -59,7 +60,7 @@ def cut_methods(module: ir.Module) -> None:
     _repeat(main, "arg_attrs", [own - states + entering.state for entering, _ in entered])
     given = {number: entering.state for entering, number in entered if number >= first + states}
     _repeat(main, "res_attrs", [first + given[number] for number in sorted(given)])
-    _return(main, results)
+    return_instead(main, results)
     note_entered(main, entered)
 
 
@@ -85,7 +86,7 @@ def join_methods(module: ir.Module) -> None:
         now[entering.state] = view.result
         results = [view.result if result == argument else result for result in results]
         views.append((entering.method, view))
-    _return(main, results[: kept + states])
+    return_instead(main, results[: kept + states])
     for _ in entered:
         block.erase_argument(own)
     _keep(main, "arg_attrs", own)
@@ -158,14 +159,6 @@ def _copied(module: ir.Module, op: ir.Operation, method: int) -> ir.Operation:
             function.attributes["sym_name"] = ir.StringAttr.get(name)
             copy.attributes["callee"] = ir.FlatSymbolRefAttr.get(name)
     return copy
-
-
-def _return(main: ir.Operation, results: Sequence[ir.Value]) -> None:
-    *_, end = body_of(main).operations
-    with main.context, end.location, ir.InsertionPoint(end):
-        ir.Operation.create("func.return", operands=list(results))
-    end.operation.erase()
-    retype(main)
 
 
 def _repeat(main: ir.Operation, kind: str, numbers: Sequence[int]) -> None:

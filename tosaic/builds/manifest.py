@@ -209,8 +209,7 @@ class Manifest:
 
     def npu_cycles_of(self, method: str) -> int:
         """The same for a method, of a model that has any."""
-        calls = (self.firmware.calls[each.first : each.end] for each in self.firmware.methods if each.name == method)
-        names = {call.name for call in next(calls, ())}
+        names = {call.name for call in self.firmware.calls[self.firmware.calls_of(method)]}
         return sum(region.cycles for region in self.regions if region.name in names)
 
     @property

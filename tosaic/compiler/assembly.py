@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from tosaic.backends.cortex_m.kernel import KernelSource
 from tosaic.backends.cortex_m.sharing import with_shared_weights
@@ -23,7 +24,7 @@ from tosaic.compiler.state_places import with_states
 from tosaic.support.errors import BackendError
 from tosaic.support.functions import body_of, callee_of, number_of_states
 from tosaic.support.locations import describe
-from tosaic.support.methods import Entering, entering_of, method_of, methods_of, starts
+from tosaic.support.methods import Entering, entering_of, method_of, methods_of
 from tosaic.support.mlir import constant_value, element_type, functions, ir, numpy_dtype, shape_of
 
 
@@ -65,26 +66,12 @@ def _methods(
     main: ir.Operation, owners: Sequence[int], inputs: Sequence[Interface], outputs: Sequence[Interface]
 ) -> tuple[CalledMethod, ...]:
     """The methods of a program; `owners` tells whose each call is."""
-    methods = methods_of(main)
-    calls = [owners.count(number) for number in range(len(methods))]
-    shares = zip(
-        methods,
-        starts(calls),
-        calls,
-        starts([method.inputs for method in methods]),
-        starts([method.results for method in methods]),
-        strict=True,
-    )
-    return tuple(
-        CalledMethod(
-            method.name,
-            first,
-            first + count,
-            tuple(inputs[taken : taken + method.inputs]),
-            tuple(outputs[given : given + method.results]),
-        )
-        for method, first, count, taken, given in shares
-    )
+    found, end, taken, given = list[CalledMethod](), 0, iter(inputs), iter(outputs)
+    for number, method in enumerate(methods_of(main)):
+        first, end = end, end + owners.count(number)
+        shares = tuple(islice(taken, method.inputs)), tuple(islice(given, method.results))
+        found.append(CalledMethod(method.name, first, end, *shares))
+    return tuple(found)
 
 
 def assemble(

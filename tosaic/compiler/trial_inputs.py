@@ -10,7 +10,7 @@ import numpy as np
 from tosaic.backends.reference import evaluate
 from tosaic.compiler.accuracy import interface_quantizations
 from tosaic.passes import random_inputs
-from tosaic.support.functions import body_of, callee_of, functions_on, retype
+from tosaic.support.functions import body_of, callee_of, functions_on, return_instead
 from tosaic.support.mlir import constant_value, copy_of, element_type, functions, ir, walk
 from tosaic.support.quantization import Quantization
 
@@ -97,8 +97,6 @@ def _return_instead(main: ir.Operation, values: list[ir.Value]) -> None:
     *_, old = body_of(main).operations
     with main.context, old.location, ir.InsertionPoint(old):
         copies = [ir.Operation.create("tosa.identity", [v.type], [v]).result for v in values]
-        ir.Operation.create("func.return", operands=copies)
-    old.operation.erase()
-    retype(main)
+    return_instead(main, copies)
     if "res_attrs" in main.attributes:
         del main.attributes["res_attrs"]

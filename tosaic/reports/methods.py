@@ -44,8 +44,8 @@ def run_methods(report: Run) -> list[MethodCost]:
 def _costs(build: BuildFolder, by_call: Sequence[int | None], in_cycles: bool) -> list[MethodCost]:
     manifest, found = build.manifest, list[MethodCost]()
     for method in manifest.firmware.methods:
-        known = [cost for cost in by_call[method.first : method.end] if cost is not None]
-        cpu = sum(known) if len(known) == method.end - method.first else None
+        own = by_call[manifest.firmware.calls_of(method.name)]
+        cpu = None if None in own else sum(cost or 0 for cost in own)
         npu = manifest.npu_cycles_of(method.name)
         taken = manifest.target.milliseconds(cpu, npu) if in_cycles else None
         found.append(MethodCost(method.name, cpu, npu, taken))
