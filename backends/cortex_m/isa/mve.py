@@ -216,6 +216,8 @@ class Mve(Isa):
         _both("vmin", "d[l] = min(a[l], b[l])", "i32", "s32"),
         *(_both("vmax", "d[l] = max(a[l], b[l])", f"i{bits}", f"s{bits}") for bits in (8, 16)),
         *(_both("vmin", "d[l] = min(a[l], b[l])", f"i{bits}", f"s{bits}") for bits in (8, 16)),
+        Row("vshl.4.i8", 16, "d[l] = low(a[l] * 16)", formals(d="i8 q", a="i8 q"), "vshl.i8 {d}, {a}, #4", masks=True),
+        Row("vand.i8", 16, "d[l] = bit_and(a[l], b[l])", formals(d="i8 q", a="i8 q", b="i8 q"), "vand {d}, {a}, {b}"),
         _both("vqdmulh", "d[l] = doubled_high(a[l], b[l])", "i32", "s32"),
         _number("vqdmulh", "d[l] = doubled_high(a[l], b)", "i32", "s32"),
         _both("vqrdmulh", "d[l] = round_doubled_high(a[l], b[l])", "i32", "s32"),

@@ -23,7 +23,14 @@ class Scalar(Isa):
         Row("ldr", 1, "d = a", formals(d="i32 r", a="i32 m"), "ldr.w {d}, {a}", REACH, 4, LDRD),
         Row("strh", 1, "d = a", formals(d="i16 m", a="i32 r"), "strh.w {a}, {d}", REACH),
         Row("str", 1, "d = a", formals(d="i32 m", a="i32 r"), "str.w {a}, {d}", REACH, 4),
-        Row("mla", 1, "d += a * b", formals(d="i32 r", a="i32 r", b="i32 r"), "mla {d}, {a}, {b}, {d}"),
+        Row(
+            "mla",
+            1,
+            "d += a * b",
+            formals(d="i32 r", a="i32 r", b="i32 r"),
+            "mla {d}, {a}, {b}, {d}",
+            first="mul {d}, {a}, {b}",
+        ),
     )
 
     def on(self, core: Core) -> bool:

@@ -16,6 +16,7 @@ from tosaic.backends.cortex_m.kernels.mve_match import (
     number,
     workload,
 )
+from tosaic.backends.cortex_m.kernels.nibble_sketch import NIBBLES, nibble_sketch
 from tosaic.backends.cortex_m.kernels.product_sketch import Conv2dSketch
 from tosaic.backends.cortex_m.kernels.row_sketch import row_sketch
 from tosaic.backends.cortex_m.kernels.sketch_constants import constants_of, epilogue_of
@@ -33,7 +34,7 @@ class Conv2d(ProgramFamily):
     """CONV2D, int8 times constant int8, RESCALE to int8, optional CLAMP and TABLE; or RESCALE to int16 or int32.
 
     Its variants are the sketches of a program: `kernels.product_sketch` without MVE, with it `kernels.row_sketch` of
-    one pixel, and `kernels.vector_sketch` of several.
+    one pixel, `kernels.nibble_sketch` where weights have four bits, and `kernels.vector_sketch` of several.
     """
 
     name = "conv2d"
@@ -67,13 +68,14 @@ class Conv2d(ProgramFamily):
 
     def vector_sketches(self, workload: Workload) -> Mapping[str, Sketched]:
         geometry, epilogue = Geometry.of(workload.attributes).flattened, epilogue_of(workload)
-        row = row_sketch(geometry, number(workload, "out_channels"), epilogue, constants_of(workload))
-        if row is not None:
-            return {"row": row}
-        return vector_sketches(geometry, number(workload, "out_channels"), epilogue, constants_of(workload))
+        what = geometry, number(workload, "out_channels"), epilogue, constants_of(workload)
+        others = {"row": row} if (row := row_sketch(*what)) is not None else vector_sketches(*what)
+        return others if (nibbles := nibble_sketch(*what)) is None else {NIBBLES: nibbles, **others}
 
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
         programs = self._sketches(workload, core)
+        if NIBBLES in programs:  # whatever is faster, these take half of the memory
+            return cheapest_first({NIBBLES: programs[NIBBLES]}, core, self.site)
         modest = {name: what for name, what in programs.items() if name.endswith(IN_PLACE)}
         others = {name: what for name, what in programs.items() if name not in modest}
         # What is chosen where no bound is known yet bounds the working memory of all kernels.

@@ -10,6 +10,7 @@ from tosaic.backends.cortex_m.kernel import Workload
 from tosaic.backends.cortex_m.kernels.mve_match import fold_zero_point
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.derived import DERIVED
+from tosaic.backends.cortex_m.program.primitives.nibbles import PACKED
 
 _ELEMENTS = {"int8": "i8", "int16": "i16", "int32": "i32"}
 
@@ -34,6 +35,20 @@ def rescale_form(epilogue: Epilogue, constants: Mapping[str, np.ndarray]) -> str
     if DERIVED["whole"](multiplier, shift) is not None and epilogue.element != "i32":
         return "rounded"
     return "shifted" if DERIVED["down"](shift) is None else "doubled"
+
+
+def nibble_group(constants: Mapping[str, np.ndarray]) -> int:
+    """The most weights along the depth, of 32, 64, 128 or all, that are multiples of a number of theirs by four bits;
+    0 where there are none."""
+    weights, bias, shift = (constants[name].astype(np.int64) for name in ("w", "bias", "shift"))
+    weights = weights.reshape(len(weights), -1)
+    depth = weights.shape[1]
+    whole = -(-depth // PACKED) * PACKED
+    sums = DERIVED["sixteen"](bias, weights), DERIVED["sixteen_shift"](shift)
+    if depth < PACKED or any(each is None for each in sums):
+        return 0
+    fitting = (g for g in (whole, 4 * PACKED, 2 * PACKED, PACKED) if DERIVED["factors"](weights, g) is not None)
+    return next(fitting, 0)
 
 
 def normalized(multiplier: np.ndarray, shift: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

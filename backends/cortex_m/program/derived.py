@@ -43,6 +43,42 @@ def _carried_shift(shift: np.ndarray) -> np.ndarray | None:
     return None if (shift > 54).any() else shift + 8
 
 
+def _factors(weights: np.ndarray, group: int) -> np.ndarray | None:
+    """Of each group of weights along the last dimension the number that all are multiples of, -8 to 7 times."""
+    values = _grouped(weights, group)
+    found = np.maximum(1, np.gcd.reduce(values, axis=-1))
+    least, most = values.min(-1), values.max(-1)
+    fits = (-8 * found <= least) & (most <= 7 * found) & (found <= 127)
+    return found if fits.all() else None
+
+
+def _nibbles(weights: np.ndarray, group: int) -> np.ndarray | None:
+    """The multiples of `_factors` by 32 in 16 bytes: below, the first 16, above, the others."""
+    factors = _factors(weights, group)
+    if factors is None:
+        return None
+    values = _grouped(weights, group) // factors[..., None]
+    halves = values.reshape(*weights.shape[:-1], -1, 2, 16)
+    return halves[..., 0, :] & 15 | halves[..., 1, :] * 16
+
+
+def _grouped(weights: np.ndarray, group: int) -> np.ndarray:
+    """Groups along the last dimension, the last one with zeros behind it."""
+    depth = weights.shape[-1]
+    behind = [(0, 0)] * (weights.ndim - 1) + [(0, -depth % group)]
+    return np.pad(weights, behind).reshape(*weights.shape[:-1], -1, group)
+
+
+def _sixteen(bias: np.ndarray, weights: np.ndarray) -> np.ndarray | None:
+    """The bias of sums that are 16 times too large; inputs are bytes."""
+    largest = 129 * np.abs(weights.reshape(len(weights), -1)).sum(axis=1) + np.abs(bias)
+    return None if (largest >= 1 << 27).any() else 16 * bias
+
+
+def _sixteen_shift(shift: np.ndarray) -> np.ndarray | None:
+    return None if (shift > 58).any() else shift + 4
+
+
 def _down(shift: np.ndarray) -> np.ndarray | None:
     """What is left of a shift when 31 bits are gone, to the right; rounding needs one."""
     return None if (shift < 32).any() or (shift > 62).any() else 31 - shift
@@ -130,6 +166,11 @@ DERIVED: Mapping[str, Callable[..., np.ndarray | None]] = MappingProxyType(
         "carried": _carried,
         "carried_bias": _carried_bias,
         "carried_shift": _carried_shift,
+        "factors": _factors,
+        "nibbles": _nibbles,
+        "sixteen": _sixteen,
+        "sixteen_shift": _sixteen_shift,
+        "upper_half": lambda: np.array(-16),
     }
 )
 """How the host computes new constants, of int64 arrays in the shapes that the program gives them; None where the

@@ -93,18 +93,22 @@ def conv2d(
     per_channel: bool = True,
     element: str = "i8",
     least: int = -128,
+    group: int = 0,
     **options,
 ) -> Layer:
-    """CONV2D of an NHWC `shape` to `channels` of type `element`, with weights from `least` to 127; `options` as in
-    `Graph.conv2d`."""
+    """CONV2D of an NHWC `shape` to `channels` of type `element`, with weights from `least` to 127, or of 4 bits with
+    a factor for each `group` of the input's channels; `options` as in `Graph.conv2d`."""
     graph = Graph()
     x = graph.input(shape)
     depth = kernel[0] * kernel[1] * shape[3]
     weights = rng.integers(least, 128, (channels, *kernel, shape[3])).astype(np.int8)
+    if group:
+        factors = rng.integers(1, 17, (channels, 1, 1, -(-depth // group))).repeat(group, -1)[..., :depth]
+        weights = (rng.integers(-8, 8, weights.shape) * factors).clip(-128, 127 // factors * factors).astype(np.int8)
     bias = rng.integers(-4000, 4000, channels)
     if shifts is not None and shifts[0] < 32:
         # |accumulator| stays below 1 << (shift - 1), which the spec demands.
-        weights, bias = weights // 64, bias // 100
+        weights, bias = np.sign(weights) * (weights % 2) if group else weights // 64, bias // 100
     y = graph.conv2d(x, weights, bias, input_zero=int(rng.integers(-128, 128)), **options)
     multiplier, shift = _multipliers(rng, channels if per_channel else 1, depth, shifts)
     zero = int(rng.integers(-128, 128)) if element == "i8" else 0

@@ -58,9 +58,9 @@ class Carry(Primitive):
         add = loop.body
         if not isinstance(add, Reduce) or loop.step != 1 or loop.extent % 2:
             raise RefusedError(f"`{loop.var}` does not add up an even number of products")
-        weights, left = self._factors(program, add, loop)
+        weights, left = factors_of(program, add, loop)
         w, p = program.buffers[weights.buffer], program.buffers[left.buffer]
-        bias, shift = self._begun(program, add), self._shifted(program, add)
+        bias, shift = begun_of(program, add), shifted_of(program, add)
         pairs = loop.extent // 2
         names = [f"{new}{dim}" for dim in range(len(p.shape))]
         fresh(program, *names)
@@ -71,7 +71,7 @@ class Carry(Primitive):
             Reduce(add.target, Op("mul", (one, half))), Reduce(add.target, Op("mul", (both, Op("low", (half,)))))
         )
         body = exchanged(program.body, loop, replace(loop, extent=pairs, body=sums))
-        body = mapped(body, lambda s: self._renamed(s, {bias: "carried_bias", shift: "carried_shift"}))
+        body = mapped(body, lambda s: renamed_constants(s, {bias: "carried_bias", shift: "carried_shift"}))
         body = self._beside(
             body, p, Buffer(new, "i16", (*p.shape[:-1], pairs, 2), "scratch"), self._pairs(p, new, names)
         )
@@ -88,60 +88,6 @@ class Carry(Primitive):
         )
         kept = tuple(a for a in program.arguments if a.name not in (w.name, bias, shift))
         return Program((*kept, *constants), body, (*program.host, *host))
-
-    def _factors(self, program: Program, add: Reduce, loop: For) -> tuple[Access, Access]:
-        """The access of the weights, and that of the bytes they are multiplied by."""
-        if not isinstance(add.value, Op) or add.value.name != "mul":
-            raise RefusedError(f"{add} adds no product")
-        factors = [a for a in add.value.args if isinstance(a, Access)]
-        by_memory = {program.buffers[a.buffer].memory: a for a in factors}
-        if set(by_memory) not in ({"const", "scratch"}, {"const", "in"}):
-            raise RefusedError(f"{add} multiplies no weights")
-        weights = by_memory.pop("const")
-        (left,) = by_memory.values()
-        for a in (weights, left):
-            b = program.buffers[a.buffer]
-            plain_index = a.index and a.index[-1] == Affine.of(loop.var) and not any(i[loop.var] for i in a.index[:-1])
-            reads = [
-                each for s in walk(program.body) for how, each in _touched(s) if each.buffer == b.name and how == "read"
-            ]
-            if b.dtype != "i8" or not plain_index or b.shape[-1] != loop.extent or len(reads) > 1:
-                raise RefusedError(f"`{loop.var}` does not count the last dimension of bytes in {b.name}")
-        return weights, left
-
-    def _begun(self, program: Program, add: Reduce) -> str:
-        """The bias that the sums begin with."""
-        found = [
-            s.value
-            for s in program.statements
-            if isinstance(s, Assign) and s.target.buffer == add.target.buffer and s is not add
-        ]
-        (bias,) = [
-            v.buffer for v in found if isinstance(v, Access) and program.buffers[v.buffer].memory == "const"
-        ] or [""]
-        if not bias or len(found) != 1 or len(uses_of(program, bias)) != 1:
-            raise RefusedError(f"{add.target.buffer} does not begin with a bias")
-        return bias
-
-    def _shifted(self, program: Program, add: Reduce) -> str:
-        """The shift of the RESCALE that takes the sums."""
-        reads = [a for s in program.statements if isinstance(s, Assign) for how, a in touches(s) if how == "read"]
-        values = [part for s in program.statements if isinstance(s, Assign) for part in parts_of(s.value)]
-        for value in values:
-            match value:
-                case Op("scale32", (Access(buffer=total), _, Access(buffer=shift))) if total == add.target.buffer:
-                    if sum(a.buffer == total for a in reads) == 1 and len(uses_of(program, shift)) == 1:
-                        return shift
-        raise RefusedError(f"no RESCALE alone takes {add.target.buffer}")
-
-    def _renamed(self, s: Statement, names: dict[str, str]) -> Statement:
-        if not isinstance(s, Assign):
-            return s
-        value = s.value
-        for part in parts_of(s.value):
-            if isinstance(part, Access) and part.buffer in names:
-                value = with_part(value, part, Access(names[part.buffer], part.index))
-        return Assign(s.target, value)
 
     def _pairs(self, p: Buffer, new: str, names: list[str]) -> Statement:
         """What makes the factors of all pairs."""
@@ -164,6 +110,62 @@ class Carry(Primitive):
         if any(p.name in written_by(s) for s in rest):
             raise RefusedError(f"{p.name} is written once more")
         return exchanged(body, home, Alloc(p, seq(first, Alloc(new, seq(made, *rest)))))
+
+
+def factors_of(program: Program, add: Reduce, loop: For) -> tuple[Access, Access]:
+    """The access of the weights, and that of the bytes they are multiplied by."""
+    if not isinstance(add.value, Op) or add.value.name != "mul":
+        raise RefusedError(f"{add} adds no product")
+    factors = [a for a in add.value.args if isinstance(a, Access)]
+    by_memory = {program.buffers[a.buffer].memory: a for a in factors}
+    if set(by_memory) not in ({"const", "scratch"}, {"const", "in"}):
+        raise RefusedError(f"{add} multiplies no weights")
+    weights = by_memory.pop("const")
+    (left,) = by_memory.values()
+    for a in (weights, left):
+        b = program.buffers[a.buffer]
+        plain_index = a.index and a.index[-1] == Affine.of(loop.var) and not any(i[loop.var] for i in a.index[:-1])
+        reads = [
+            each for s in walk(program.body) for how, each in _touched(s) if each.buffer == b.name and how == "read"
+        ]
+        if b.dtype != "i8" or not plain_index or b.shape[-1] != loop.extent or len(reads) > 1:
+            raise RefusedError(f"`{loop.var}` does not count the last dimension of bytes in {b.name}")
+    return weights, left
+
+
+def begun_of(program: Program, add: Reduce) -> str:
+    """The bias that the sums begin with."""
+    found = [
+        s.value
+        for s in program.statements
+        if isinstance(s, Assign) and s.target.buffer == add.target.buffer and s is not add
+    ]
+    (bias,) = [v.buffer for v in found if isinstance(v, Access) and program.buffers[v.buffer].memory == "const"] or [""]
+    if not bias or len(found) != 1 or len(uses_of(program, bias)) != 1:
+        raise RefusedError(f"{add.target.buffer} does not begin with a bias")
+    return bias
+
+
+def shifted_of(program: Program, add: Reduce) -> str:
+    """The shift of the RESCALE that takes the sums."""
+    reads = [a for s in program.statements if isinstance(s, Assign) for how, a in touches(s) if how == "read"]
+    values = [part for s in program.statements if isinstance(s, Assign) for part in parts_of(s.value)]
+    for value in values:
+        match value:
+            case Op("scale32", (Access(buffer=total), _, Access(buffer=shift))) if total == add.target.buffer:
+                if sum(a.buffer == total for a in reads) == 1 and len(uses_of(program, shift)) == 1:
+                    return shift
+    raise RefusedError(f"no RESCALE alone takes {add.target.buffer}")
+
+
+def renamed_constants(s: Statement, names: dict[str, str]) -> Statement:
+    if not isinstance(s, Assign):
+        return s
+    value = s.value
+    for part in parts_of(s.value):
+        if isinstance(part, Access) and part.buffer in names:
+            value = with_part(value, part, Access(names[part.buffer], part.index))
+    return Assign(s.target, value)
 
 
 def _touched(s: Statement) -> Iterable[tuple[str, Access]]:

@@ -11,25 +11,9 @@ from tosaic.backends.cortex_m.program.sketches.strips import brought
 
 def row_sums(part: RowPart) -> Iterator[str]:
     """The sums of a part, in the order in which they are finished."""
-    loop, w, total = part.inner, part.named("w"), part.named("S")
-    if part.pixel:
-        yield f"reorder({loop}, sx{part.behind})"
-    packed = True
-    if part.whole:
-        yield from (f"split({loop}, sh, 2)", f"split({loop}, sq, 2)", f"split({loop}, si, 4)")
-        if part.block > LANES:
-            yield from (f"divide_dim({total}, 0, {LANES})", f"divide_dim({total}, 1, 4)")
-            yield f"divide_dim({total}, 2, 2)"
-        else:
-            yield from (f"divide_dim({total}, 0, 4)", f"divide_dim({total}, 1, 2)")
-    yield from _places(part)
-    if part.whole:
-        yield from ("reorder(sq, sh)", "reorder(si, sh)", "reorder(si, sq)", f"pack({w})")
-        yield from (f"fuse({loop}, sh)", "fuse(sh, sq)", "fuse(sq, si)")
-    elif part.behind:
-        yield f"pack({w})"
-    else:
-        packed = False
+    w = part.named("w")
+    yield from in_order(part, w)
+    packed = part.whole or part.behind != ""
     groups = part.groups
     if rest := next((g for g in groups if g.behind == "x"), None):
         yield from (f"cut({groups[0].loop}, {groups[0].channels})", f"apart({w}, {rest.weights}, {rest.loop})")
@@ -50,6 +34,27 @@ def row_sums(part: RowPart) -> Iterator[str]:
             yield from _laid_out(group, *dims)
     for group in groups:
         yield from _read(group)
+
+
+def in_order(part: RowPart, *constants: str) -> Iterator[str]:
+    """The loop over the channels of a part, and its constants, in the order in which results are finished."""
+    loop, total = part.inner, part.named("S")
+    if part.pixel:
+        yield f"reorder({loop}, sx{part.behind})"
+    if part.whole:
+        yield from (f"split({loop}, sh, 2)", f"split({loop}, sq, 2)", f"split({loop}, si, 4)")
+        if part.block > LANES:
+            yield from (f"divide_dim({total}, 0, {LANES})", f"divide_dim({total}, 1, 4)")
+            yield f"divide_dim({total}, 2, 2)"
+        else:
+            yield from (f"divide_dim({total}, 0, 4)", f"divide_dim({total}, 1, 2)")
+    yield from _places(part)
+    if part.whole:
+        yield from ("reorder(sq, sh)", "reorder(si, sh)", "reorder(si, sq)")
+    if part.whole or part.behind:
+        yield from (f"pack({constant})" for constant in constants)
+    if part.whole:
+        yield from (f"fuse({loop}, sh)", "fuse(sh, sq)", "fuse(sq, si)")
 
 
 def _tiles(part: RowPart, groups: list[SumGroup]) -> Iterator[str]:

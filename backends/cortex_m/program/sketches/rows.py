@@ -40,10 +40,10 @@ def rows_of_pixels(s: PixelRows) -> Iterator[str]:
         yield f"cut(n, {s.whole})"
     parts = row_parts(s)
     for part in parts:
-        yield from _values(part)
+        yield from values(part)
     if len(parts) > 1:
         yield from (f"apart({name}, {name}_t, n_t)" for name in ("w", *s.result.factors))
-    yield from _numbers(s)
+    yield from numbers(s)
     for part in parts:
         yield from _scheduled(part)
     if s.strip:
@@ -78,7 +78,7 @@ def _blocks_outside(s: PixelRows) -> Iterator[str]:
         yield f"reorder({'yi' if s.strip and not s.strip.tile else 'y'}, n)"
 
 
-def _numbers(s: PixelRows) -> Iterator[str]:
+def numbers(s: PixelRows) -> Iterator[str]:
     """What all results have in common, in registers."""
     if s.whole and s.result.form != "rounded":
         yield "stage(zero_half, b, zh, r)"
@@ -88,7 +88,7 @@ def _numbers(s: PixelRows) -> Iterator[str]:
         yield from (f"stage({name}, b, z{name}, r)" for name in ("least", "most"))
 
 
-def _values(part: RowPart) -> Iterator[str]:
+def values(part: RowPart) -> Iterator[str]:
     """How results are computed."""
     result = part.s.result
     if part.whole:
@@ -103,11 +103,16 @@ def _values(part: RowPart) -> Iterator[str]:
 
 def _scheduled(part: RowPart) -> Iterator[str]:
     """Its sums and its finish."""
+    yield from finish(part)
+    yield from row_sums(part)
+
+
+def finish(part: RowPart) -> Iterator[str]:
+    """Its finish, apart from its sums."""
     if part.inner != part.loop and not part.s.blocks_outside:
         yield f"split({part.loop}, {part.inner}, {part.block})"
     yield from (f"expand({part.named('S')}, {part.inner})", f"distribute({part.inner}{', 2' * (not part.pixel)})")
     yield from _narrowed(part) if part.whole else _fours(part)
-    yield from row_sums(part)
 
 
 def _copied(part: RowPart) -> Iterator[str]:
@@ -124,14 +129,19 @@ def _copied(part: RowPart) -> Iterator[str]:
 def _selected(part: RowPart) -> Iterator[str]:
     """Its instructions."""
     for group in part.groups:
-        yield from _block(group.around, group.turned, group.turns)
+        yield from block(group.around, group.turned, group.turns)
+    yield from finish_selected(part)
+
+
+def finish_selected(part: RowPart) -> Iterator[str]:
+    """The instructions of its finish."""
     if part.whole:
         yield "write_out(eq)"
     for around, turned, turns in part.finishes:
-        yield from _block(around, turned, turns)
+        yield from block(around, turned, turns)
 
 
-def _block(around: str, turn: str, turns: int) -> Iterator[str]:
+def block(around: str, turn: str, turns: int) -> Iterator[str]:
     yield f"select({around}, mve)"
     if turns > 1:
         yield f"hardware_loop({turn})"
@@ -144,6 +154,11 @@ def _hoisted(part: RowPart) -> Iterator[str]:
         ahead = min(part.s.ahead, group.loads)
         if ahead and group.turns > 1:
             yield f"hoist({group.turned}, {ahead})"
+    yield from finish_hoisted(part)
+
+
+def finish_hoisted(part: RowPart) -> Iterator[str]:
+    """Loads of its finish that run ahead."""
     for _, turned, turns in part.finishes:
         if part.ahead and turns > 1:
             yield f"hoist({turned}, {part.ahead})"

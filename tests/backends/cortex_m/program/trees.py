@@ -228,10 +228,10 @@ _LARGE = {"multiplier": (1 << 30, (1 << 31) - 1), "shift": (34, 37)}
 
 
 def arrays_of(program: Program) -> dict[str, np.ndarray]:
-    """Small random numbers for what a program reads."""
+    """Small random numbers, of four bits, for what a program reads."""
     rng = np.random.default_rng(0)
     return {
-        b.name: rng.integers(*_LARGE.get(b.name, (-9, 10)), b.shape) for b in program.arguments if b.memory != "out"
+        b.name: rng.integers(*_LARGE.get(b.name, (-8, 8)), b.shape) for b in program.arguments if b.memory != "out"
     }
 
 
