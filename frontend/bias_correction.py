@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 from torchao.quantization.pt2e.observer import ObserverBase
 
 from tosaic.frontend.error_feedback import enough_images, round_weights
+from tosaic.frontend.grouped_weights import MOST, GroupObserver
 from tosaic.frontend.lowerings.op_quantization import Weighted
 from tosaic.frontend.lowerings.registry import op_quantization
 from tosaic.frontend.observer import RangeObserver
@@ -139,13 +140,17 @@ class _Corrector(Interpreter):
         if stored is None or not isinstance(self.env.get(image), _Twin):
             return
         exact = self.fetch_attr(str(stored.target))
-        scale, centered = observer.calculate_qparams()[0], own_bias(node) is not None
+        groups, centered = isinstance(observer, GroupObserver), own_bias(node) is not None
+        scale = observer.steps(exact) if groups else observer.calculate_qparams()[0]
         bits = exact.detach().numpy().tobytes() + scale.detach().numpy().tobytes()
         key = tuple(exact.shape), hashlib.sha256(bits).digest()
         rounded = self._rounded.get(key)
         if rounded is None:
             images: Sequence[Tensor] = spread(self.env[image].rounded, enough_images(node, op, exact))
-            rounded = round_weights(node, op, exact, scale, observer.quant_max, images, centered)
+            limit = MOST if groups else observer.quant_max
+            rounded = round_weights(node, op, exact, scale, limit, images, centered)
+            if rounded is None and groups:
+                rounded = observer.nearest(exact)
         if rounded is not None:
             self._rounded[key] = rounded
             self._replace(stored, rounded)
@@ -232,6 +237,8 @@ def fake_quantize(observer: Any, x: Tensor) -> Tensor:
     """What quantization and dequantization make of `x`; a bias, whose int32 is fine enough, stays as it is."""
     if hasattr(observer, "derive_qparams_fn") or x.dtype != torch.float32:
         return x
+    if isinstance(observer, GroupObserver):
+        return observer.nearest(x)
     scale, zero_point = observer.calculate_qparams()
     limits = (observer.quant_min, observer.quant_max)
     if observer.qscheme is torch.per_channel_symmetric:

@@ -32,7 +32,7 @@ def round_weights(
 
     Args:
         weight: float32, as the layer reads it.
-        scale: float32, of each output channel, or one for all.
+        scale: float32, of each output channel, or one for all; or of each weight.
         limit: the greatest stored integer; the least is its negative.
         images: what the layer reads, samples of the same shape.
         centered: whether a bias takes out what the results change by on average.
@@ -46,16 +46,20 @@ def round_weights(
     groups = complete_arguments(node)[_GROUPS] if len(complete_arguments(node)) > _GROUPS else 1
     if (op.weight_axis == 1 and groups != 1) or taps > _TOGETHER or inputs * taps > _MOST:
         return None
-    scales = scale.double().expand(outputs_first.shape[0]).reshape(groups, -1)
+    each = (
+        scale if scale.shape == weight.shape else scale.expand(len(outputs_first)).reshape(-1, *[1] * (weight.ndim - 1))
+    )
+    scales = each.double().expand_as(outputs_first)
     together = max(1, _TOGETHER // taps) if groups == 1 else inputs
     rounded = []
     for first in range(0, inputs, together):
         part = outputs_first[:, first : first + together]
         rows = part.reshape(groups, part.shape[0] // groups, -1).double()
+        steps = scales[:, first : first + together].reshape(rows.shape)
         read = [image.narrow(op.result_axis, first, part.shape[1]) for image in images] if groups == 1 else images
         products = _products(node, op, part, groups, read, centered)
         with _one_thread():
-            rounded.append(_with_feedback(rows, products, scales, limit).reshape(part.shape))
+            rounded.append(_with_feedback(rows, products, steps, limit).reshape(part.shape))
     return torch.cat(rounded, 1).movedim(0, op.weight_axis).float().contiguous()
 
 
@@ -105,15 +109,15 @@ def _one_thread() -> Iterator[None]:
 
 
 def _with_feedback(rows: Tensor, products: Tensor, scales: Tensor, limit: int) -> Tensor:
-    """Rows [groups, outputs, K] rounded to multiples of their scales [groups, outputs]."""
+    """Rows [groups, outputs, K] rounded to multiples of their scales, of the same shape."""
     energy = products.diagonal(dim1=1, dim2=2)
     order = energy.argsort(1, descending=True)
-    rows = rows.gather(2, order[:, None].expand_as(rows))
+    rows, scales = (each.gather(2, order[:, None].expand_as(rows)) for each in (rows, scales))
     products = products.gather(1, order[:, :, None].expand_as(products))
     products = products.gather(2, order[:, None].expand_as(products))
     inverse = torch.cholesky_inverse(torch.linalg.cholesky(products))
     factor = torch.linalg.cholesky(inverse, upper=True)
-    rounded, scales = torch.empty_like(rows), scales[:, :, None]
+    rounded = torch.empty_like(rows)
     kept = rows.abs() >= _NOTHING * scales
     for first in range(0, rows.shape[2], _BLOCK):
         block = slice(first, first + _BLOCK)
@@ -122,7 +126,8 @@ def _with_feedback(rows: Tensor, products: Tensor, scales: Tensor, limit: int) -
         for index in range(waiting.shape[2]):
             column = waiting[:, :, index : index + 1]
             here = slice(first + index, first + index + 1)
-            rounded[:, :, here] = (column / scales).round().clamp(-limit, limit) * scales * kept[:, :, here]
+            step = scales[:, :, here]
+            rounded[:, :, here] = (column / step).round().clamp(-limit, limit) * step * kept[:, :, here]
             left = column - rounded[:, :, here]
             errors[:, :, index : index + 1] = left / inside[:, index : index + 1, index : index + 1]
             waiting[:, :, index:] -= errors[:, :, index : index + 1] * inside[:, index : index + 1, index:]

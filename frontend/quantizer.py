@@ -26,6 +26,7 @@ from tosaic.frontend.capture import Capture
 from tosaic.frontend.decomposition import importable
 from tosaic.frontend.exclusion import has_int16, refuse_unmatched, stays_float
 from tosaic.frontend.formats import ACTIVATIONS, ANNOTATION, BYTES, Activations, bias_format, row_format, weight_format
+from tosaic.frontend.grouped_weights import GROUP_SIZES, group_format, group_of, refuse_without_groups
 from tosaic.frontend.layers import note_sqnr
 from tosaic.frontend.lowerings.op_quantization import (
     Arithmetic,
@@ -61,6 +62,8 @@ def quantize(
     activations: str = "int8",
     exclude: Sequence[str] = (),
     int16: Sequence[str] = (),
+    int4: Sequence[str] = (),
+    group_size: int = GROUP_SIZES[0],
     npu: bool = False,
     adjust: Callable[[Prepared], object] = lambda prepared: None,
 ) -> ExportedProgram:
@@ -73,16 +76,17 @@ def quantize(
         activations: `int8` (affine) or `int16` (symmetric).
         exclude: modules (`encoder.0`), ops (`softmax`), or ops of a module (`encoder.0:softmax`) that stay float32.
         int16: the same, and inputs, whose results are int16, as are those that these cannot do without.
+        int4: the same, whose weights have four bits, in groups of `group_size` inputs.
         npu: whether scales are chosen for an Ethos-U, not for a Cortex-M alone.
         adjust: may change the formats that calibration gave, before weights are rounded.
 
     Raises:
         ModelError: `activations` is unknown, or a name names nothing.
     """
-    refuse_unmatched(capture.program.graph, (*exclude, *int16))
+    refuse_unmatched(capture.program.graph, (*exclude, *int16, *int4))
     if is_quantized(capture.program):
         return capture.program
-    prepared = prepare(capture, activations, exclude, int16, npu)
+    prepared = prepare(capture, activations, exclude, int16, int4, group_size, npu)
     with quietly():
         adjust(prepared)
         measured = correct_parameters(prepared.module, capture.calibration)
@@ -113,6 +117,8 @@ def prepare(
     activations: str = "int8",
     exclude: Sequence[str] = (),
     int16: Sequence[str] = (),
+    int4: Sequence[str] = (),
+    group_size: int = GROUP_SIZES[0],
     npu: bool = False,
 ) -> Prepared:
     """Annotate and calibrate a float model; the arguments and errors are those of `quantize`."""
@@ -125,7 +131,9 @@ def prepare(
         if activations == "int8":  # beside tensors of 16 bits, coarser steps of weights are most of the noise
             fold_affines(module)
         wide = keep_wide_ranges(module, capture.calibration, activations)
-        quantizer = TosaQuantizer(activations, tuple(exclude), tuple(int16), capture.bytes, npu)
+        quantizer = TosaQuantizer(
+            activations, tuple(exclude), tuple(int16), capture.bytes, npu, tuple(int4), group_size
+        )
         if not npu:  # whose compiler stores a matrix in a form of its own
             split_tied_tables(module, quantizer.excluded)
         prepared = prepare_pt2e(module, quantizer)
@@ -151,13 +159,17 @@ class TosaQuantizer(Quantizer):
         int16: tuple[str, ...] = (),
         images: tuple[int, ...] = (),
         npu: bool = False,
+        int4: tuple[str, ...] = (),
+        group_size: int = GROUP_SIZES[0],
     ) -> None:
         self.activations, self.npu = ACTIVATIONS[activations], npu
+        self.int4, self.group_size = int4, group_size
         self.exclude, self.int16, self.images = exclude, int16, images
         self.wide: set[Node] = set()
         self.widened: dict[str, frozenset[str]] = {}
 
     def annotate(self, model: GraphModule) -> GraphModule:
+        refuse_without_groups([*model.graph.nodes], self.int4, self.group_size)
         found = pointwise_regions(model.graph, self.excluded)
         named = [node for node in model.graph.nodes if has_int16(node, self.int16)]
         self.wide = int16_results(model.graph, named, found)
@@ -230,7 +242,9 @@ class TosaQuantizer(Quantizer):
         if weight.op != "get_attr":
             self._arithmetic(node)
             return
-        inputs: dict[Node, Format] = {image: self._read(image, node), weight: weight_format(node, op)}
+        group = group_of(node, self.int4, self.group_size)
+        weights = group_format(group) if group else weight_format(node, op)
+        inputs: dict[Node, Format] = {image: self._read(image, node), weight: weights}
         if rest and rest[0] is not None:
             inputs[rest[0]] = bias_format(node, op)
         self._finish(node, inputs)

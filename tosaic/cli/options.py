@@ -155,6 +155,10 @@ compiling = _together(
     click.option("--activations", type=click.Choice(["int8", "int16"]), default="int8", show_default=True),
     click.option("--exclude", multiple=True, help="Module, op (softmax) or MODULE:OP that stays f32; repeatable."),
     click.option("--int16", multiple=True, help="The same, or an input, whose result is int16; repeatable."),
+    click.option("--int4", multiple=True, metavar="NAME",
+                 help="Module or op (linear) whose weights have four bits; repeatable."),
+    click.option("--group-size", type=click.Choice(["32", "64", "128"]), default="32", show_default=True,
+                 help="Of such weights, how many inputs of a layer share a scale."),
     click.option("--weights", type=_Weights(),
                  help="Coarser steps of weights on an NPU: 1dB for what they may lose, 20% for bytes that they save."),
     click.option("--kernels", type=click.Choice(["all", "cmsis-nn", "generic"]), default="all", show_default=True,
@@ -186,11 +190,13 @@ def options_of(target: str, **given: Any) -> CompileOptions:
     def taken(*names: str) -> dict[str, Any]:
         return {name: given.pop(name) for name in names}
 
-    schedule = given.pop("schedule")
+    schedule, group_size = given.pop("schedule"), int(given.pop("group_size"))
     changes = ("accelerator", "arena", "arena_size", "constants", "memory_mode", "system_config", "flash_size")
     return CompileOptions(
         target=find_target(target, **taken(*changes, "clock", "npu_clock")),
-        quantization=QuantizationOptions(**taken("activations", "exclude", "int16", "weights")),
+        quantization=QuantizationOptions(
+            **taken("activations", "exclude", "int16", "int4", "weights"), group_size=group_size
+        ),
         tuning=Tuning(**taken("trials", "search", "objective", "seed", "records", "measure", "workers")),
         shapes=dict(given.pop("shapes")),
         schedules=Schedules.read(schedule) if schedule else Schedules(),

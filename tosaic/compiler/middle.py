@@ -142,7 +142,9 @@ def quantized(options: CompileOptions, captured: Capture) -> tuple[ExportedProgr
             found.append(coarsen(prepared, captured.calibration, wanted.weights, encoded))
 
     npu = accelerator is not None
-    program = quantize(captured, wanted.activations, wanted.exclude, wanted.int16, npu, adjust)
+    program = quantize(
+        captured, wanted.activations, wanted.exclude, wanted.int16, wanted.int4, wanted.group_size, npu, adjust
+    )
     return program, found[0] if found else None
 
 
@@ -250,6 +252,7 @@ def _of_float_models(options: CompileOptions) -> dict[str, object]:
         "--activations": wanted.activations != QuantizationOptions().activations,
         "--exclude": wanted.exclude,
         "--int16": wanted.int16,
+        "--int4": wanted.int4,
         "--weights": wanted.weights,
         "--min-sqnr": options.min_sqnr,
         "--input-layout": options.input_layout != "model",

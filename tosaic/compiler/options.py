@@ -31,15 +31,19 @@ def default_records() -> Path:
 @dataclass(frozen=True)
 class QuantizationOptions:
     """Args:
-    activations: `int8` or `int16`; weights are always int8.
+    activations: `int8` or `int16`; weights are int8.
     exclude: modules, ops, or ops of a module (`attention:softmax`), that stay f32.
     int16: the same, and inputs, whose results are int16, as are those that these cannot do without.
+    int4: the same, whose weights have four bits.
+    group_size: inputs of a layer with such weights that have a scale.
     weights: what coarser steps of weights may lose, or shall save, on an NPU; None for the finest.
     """
 
     activations: Literal["int8", "int16"] = "int8"
     exclude: tuple[str, ...] = ()
     int16: tuple[str, ...] = ()
+    int4: tuple[str, ...] = ()
+    group_size: int = 32
     weights: WeightBudget | None = None
 
 

@@ -151,7 +151,7 @@ def _scan(options: CompileOptions, captured: Capture, count: int) -> Scanned:
         return Scanned((), (), None)
     asked = options.quantization
     npu = options.target.accelerator is not None
-    prepared = prepare(captured, asked.activations, asked.exclude, asked.int16, npu)
+    prepared = prepare(captured, asked.activations, asked.exclude, asked.int16, asked.int4, asked.group_size, npu)
     scan = Scan(prepared, captured.calibration)
     causes, now = scan.causes(), scan.raised_db([])
     return Scanned(causes, list(_steps(scan, causes, asked, count, now)), now if math.isfinite(now) else None)

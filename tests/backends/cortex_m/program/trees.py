@@ -230,9 +230,7 @@ _LARGE = {"multiplier": (1 << 30, (1 << 31) - 1), "shift": (34, 37)}
 def arrays_of(program: Program) -> dict[str, np.ndarray]:
     """Small random numbers, of four bits, for what a program reads."""
     rng = np.random.default_rng(0)
-    return {
-        b.name: rng.integers(*_LARGE.get(b.name, (-8, 8)), b.shape) for b in program.arguments if b.memory != "out"
-    }
+    return {b.name: rng.integers(*_LARGE.get(b.name, (-8, 8)), b.shape) for b in program.arguments if b.memory != "out"}
 
 
 def outputs(program: Program, arrays: Mapping[str, np.ndarray]) -> np.ndarray:

@@ -1,0 +1,126 @@
+"""Weights of four bits in groups: int8 that are -7 to 7 times a factor of their group.
+
+So they are what int8 weights with a scale for each output channel are, everywhere, and take half a byte where a kernel
+reads them so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.fx import Node
+from torchao.quantization.pt2e.observer import PerChannelMinMaxObserver
+from torchao.quantization.pt2e.quantizer import QuantizationSpec
+
+from tosaic.frontend.canonical import arguments, complete_arguments
+from tosaic.frontend.exclusion import is_named
+from tosaic.frontend.lowerings.op_quantization import Weighted
+from tosaic.frontend.lowerings.registry import op_quantization
+from tosaic.frontend.tied_tables import TIED
+from tosaic.support.errors import ModelError
+from tosaic.support.quantization import LEAST_SCALE
+
+GROUP_SIZES = (32, 64, 128)
+MOST = 7
+"""The greatest weight; the least is its negative."""
+_FACTORS = 18
+"""That a group may have: a weight times its factor is an int8."""
+_KEPT = "tosaic.group"  # in a node's meta under `custom`, where torch.export keeps it
+_GROUPS = 6  # where the arguments of a convolution have them
+
+
+class GroupObserver(PerChannelMinMaxObserver):
+    """Ranges of the outputs of a matrix [outputs, inputs, 1 ...], and the steps of each group of inputs.
+
+    Args:
+        group: inputs that have a factor.
+    """
+
+    def __init__(self, group: int, **given) -> None:
+        super().__init__(**given)
+        self.group = group
+
+    def steps(self, weight: Tensor) -> Tensor:
+        """float32 of the shape of `weight`: of what each is a multiple. The factor of a group is the one with which
+        rounding changes it least."""
+        scale = self.calculate_qparams()[0].reshape(-1, 1, 1).to(weight.device)
+        rows = weight.reshape(len(weight), -1)
+        grouped = torch.nn.functional.pad(rows, (0, -rows.shape[1] % self.group)).unflatten(1, (-1, self.group))
+        steps = [factor * scale for factor in range(1, _FACTORS + 1)]
+        errors = torch.stack([(_nearest(grouped, step) - grouped).square().sum(-1) for step in steps])
+        best = (errors.argmin(0)[..., None] + 1) * scale
+        return best.expand_as(grouped).flatten(1)[:, : rows.shape[1]].reshape(weight.shape)
+
+    def nearest(self, weight: Tensor) -> Tensor:
+        """The weights, each rounded to the nearest."""
+        return _nearest(weight, self.steps(weight))
+
+
+def _nearest(weight: Tensor, step: Tensor) -> Tensor:
+    return (weight / step).round().clamp(-MOST, MOST) * step
+
+
+def group_format(group: int) -> QuantizationSpec:
+    """Symmetric int8 in +-126 with a scale for each output, in groups of so many inputs."""
+    observer = GroupObserver.with_args(group=group, eps=LEAST_SCALE)
+    most = MOST * _FACTORS
+    return QuantizationSpec(torch.int8, observer, -most, most, torch.per_channel_symmetric, ch_axis=0)
+
+
+def mark_group(node: Node, group: int) -> None:
+    """Say of a node that its weights came in groups of so many inputs."""
+    node.meta["custom"] = {**(node.meta.get("custom") or {}), _KEPT: group}
+
+
+def marked_group(node: Node) -> int:
+    """What `mark_group` said of a node; 0 of others."""
+    return (node.meta.get("custom") or {}).get(_KEPT, 0)
+
+
+def group_of(node: Node, named: Sequence[str], group: int) -> int:
+    """The inputs in a group of a node's weights; 0 where these are int8.
+
+    Args:
+        named: what has weights of four bits, in groups of `group`.
+
+    Raises:
+        ModelError: the weights came with four bits, and cannot have them.
+    """
+    marked = marked_group(node)
+    why = _why_not(node)
+    if marked and why:
+        raise ModelError(f"`{node.name}` cannot have weights of four bits", why=why, hint="quantize other layers so")
+    return marked if marked else group * (not why and is_named(node, named))
+
+
+def refuse_without_groups(nodes: Sequence[Node], named: Sequence[str], group: int) -> None:
+    """Check that each name has weights of four bits.
+
+    Raises:
+        ModelError: one has none; the message says why.
+    """
+    for name in named:
+        found = [node for node in nodes if is_named(node, [name]) and isinstance(op_quantization(node), Weighted)]
+        if not any(group_of(node, [name], group) for node in found):
+            why = _why_not(found[0]) if found else "it has no weights"
+            raise ModelError(f"`{name}` cannot have weights of four bits", why=why)
+
+
+def _why_not(node: Node) -> str:
+    """Why a node cannot have weights of four bits; empty where it can."""
+    op = op_quantization(node)
+    weight = arguments(node)[1] if isinstance(op, Weighted) else None
+    if not isinstance(op, Weighted) or not isinstance(weight, Node) or weight.op != "get_attr" or op.weight_axis != 0:
+        return "it is no linear layer, and no convolution, with weights of its own"
+    if TIED in weight.meta or len(weight.users) > 1:
+        return "its weights are a table of embeddings too, or another layer's"
+    given, shape = complete_arguments(node), weight.meta["val"].shape
+    if len(given) > _GROUPS and (given[_GROUPS] > 1 or any(n > 1 for n in shape[2:])):
+        return "a convolution needs windows of one pixel, and no groups"
+    if len(given) > _GROUPS and (set(given[3]) != {1} or set(given[4]) != {0}):
+        return "a convolution needs a stride of 1, and no padding"
+    if shape[1] < min(GROUP_SIZES):
+        return f"it has {shape[1]} inputs, and a group has {min(GROUP_SIZES)} at least"
+    return ""
