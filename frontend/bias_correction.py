@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 from torchao.quantization.pt2e.observer import ObserverBase
 
 from tosaic.frontend.error_feedback import enough_images, round_weights
-from tosaic.frontend.grouped_weights import MOST, GroupObserver
+from tosaic.frontend.grouped_weights import LIMITS, GroupObserver
 from tosaic.frontend.lowerings.op_quantization import Weighted
 from tosaic.frontend.lowerings.registry import op_quantization
 from tosaic.frontend.observer import RangeObserver
@@ -25,7 +25,7 @@ from tosaic.frontend.tied_tables import TIED
 
 Batch: TypeAlias = tuple[Tensor, ...]
 T = TypeVar("T")
-_SAMPLES, _FEWEST, _HELD_BYTES = 64, 8, 2**30
+_SAMPLES, _OF_GROUPS, _FEWEST, _HELD_BYTES = 64, 512, 8, 2**30
 _BIAS_LIMIT = 2.0**29  # half of what an accumulator may hold, for what correction adds
 
 
@@ -35,14 +35,16 @@ def correct_parameters(prepared: GraphModule, batches: Sequence[Batch]) -> dict[
 
     Args:
         prepared: a calibrated graph, its observers in place; its weights and biases are replaced.
-        batches: of which the error is measured on up to 64, evenly spread: on fewer where the model's tensors are so
+        batches: of which the error is measured on up to 64, or 512 where weights have four bits, evenly spread: on fewer where the model's tensors are so
             large that memory would hold more than a GiB of them at once.
 
     Returns:
         For each node whose result is quantized its origin and its ratio of signal to quantization noise in dB, all
         that comes before it quantized too.
     """
-    chosen = spread(batches, held_at_once(prepared))
+    # What weights of four bits make up for each other is large: of few samples it is their noise.
+    grouped = any(isinstance(each, GroupObserver) for each in prepared.modules())
+    chosen = spread(batches, held_at_once(prepared, _OF_GROUPS if grouped else _SAMPLES))
     run = _Corrector(prepared, len(chosen))
     run.run(*zip(*chosen, strict=True), enable_io_processing=False)
     return run.sqnr
@@ -53,11 +55,11 @@ def spread(batches: Sequence[T], most: int) -> Sequence[T]:
     return [batches[number * len(batches) // most] for number in range(most)] if len(batches) > most else batches
 
 
-def held_at_once(graph: GraphModule) -> int:
+def held_at_once(graph: GraphModule, most: int = _SAMPLES) -> int:
     """How many samples run through a graph side by side, in float and rounded: see `correct_parameters`."""
     values = (node.meta.get("val") for node in graph.graph.nodes)
     largest = max((value.nbytes for value in values if isinstance(value, Tensor)), default=1)
-    return max(_FEWEST, min(_SAMPLES, _HELD_BYTES // (4 * max(1, largest))))  # what an op reads and gives, in both
+    return max(_FEWEST, min(most, _HELD_BYTES // (4 * max(1, largest))))  # what an op reads and gives, in both
 
 
 def make_room_for_biases(prepared: GraphModule) -> None:
@@ -147,8 +149,8 @@ class _Corrector(Interpreter):
         rounded = self._rounded.get(key)
         if rounded is None:
             images: Sequence[Tensor] = spread(self.env[image].rounded, enough_images(node, op, exact))
-            limit = MOST if groups else observer.quant_max
-            rounded = round_weights(node, op, exact, scale, limit, images, centered)
+            limits = LIMITS if groups else (-observer.quant_max, observer.quant_max)
+            rounded = round_weights(node, op, exact, scale, limits, images, centered)
             if rounded is None and groups:
                 rounded = observer.nearest(exact)
         if rounded is not None:

@@ -29,6 +29,7 @@ from tosaic.frontend.python_file import call, is_function
 from tosaic.frontend.samples import as_sample, read_samples
 from tosaic.frontend.sizes import refuse_large_tensors
 from tosaic.frontend.state import State, in_turn, take_states
+from tosaic.frontend.torchao_weights import take_torchao_weights
 from tosaic.frontend.unsigned import as_floats, as_signed, take_bytes, take_stored
 from tosaic.support.errors import Advice, ModelError
 from tosaic.support.methods import Method
@@ -113,6 +114,7 @@ def capture(
     shapes = shapes or {}
     name, module, example, given = _load(model, inputs, shapes)
     program, example = _exported(module, example, shapes)
+    take_torchao_weights(program)
     refuse_large_tensors(program)
     advice = () if isinstance(module, ExportedProgram) else training_advice(module)
     methods = exported_methods(example, program) if isinstance(module, InTurn) else ()

@@ -24,7 +24,13 @@ _COLUMNS, _FEWEST = 64, 16  # inputs of each weight that are enough, and images 
 
 
 def round_weights(
-    node: Node, op: Weighted, weight: Tensor, scale: Tensor, limit: int, images: Sequence[Tensor], centered: bool
+    node: Node,
+    op: Weighted,
+    weight: Tensor,
+    scale: Tensor,
+    limits: tuple[int, int],
+    images: Sequence[Tensor],
+    centered: bool,
 ) -> Tensor | None:
     """The weights of a layer on the grid of their scales, such that its results on `images` change least.
 
@@ -33,7 +39,7 @@ def round_weights(
     Args:
         weight: float32, as the layer reads it.
         scale: float32, of each output channel, or one for all; or of each weight.
-        limit: the greatest stored integer; the least is its negative.
+        limits: the least and the greatest stored integer.
         images: what the layer reads, samples of the same shape.
         centered: whether a bias takes out what the results change by on average.
 
@@ -59,7 +65,7 @@ def round_weights(
         read = [image.narrow(op.result_axis, first, part.shape[1]) for image in images] if groups == 1 else images
         products = _products(node, op, part, groups, read, centered)
         with _one_thread():
-            rounded.append(_with_feedback(rows, products, steps, limit).reshape(part.shape))
+            rounded.append(_with_feedback(rows, products, steps, limits).reshape(part.shape))
     return torch.cat(rounded, 1).movedim(0, op.weight_axis).float().contiguous()
 
 
@@ -108,7 +114,7 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _with_feedback(rows: Tensor, products: Tensor, scales: Tensor, limit: int) -> Tensor:
+def _with_feedback(rows: Tensor, products: Tensor, scales: Tensor, limits: tuple[int, int]) -> Tensor:
     """Rows [groups, outputs, K] rounded to multiples of their scales, of the same shape."""
     energy = products.diagonal(dim1=1, dim2=2)
     order = energy.argsort(1, descending=True)
@@ -127,7 +133,7 @@ def _with_feedback(rows: Tensor, products: Tensor, scales: Tensor, limit: int) -
             column = waiting[:, :, index : index + 1]
             here = slice(first + index, first + index + 1)
             step = scales[:, :, here]
-            rounded[:, :, here] = (column / step).round().clamp(-limit, limit) * step * kept[:, :, here]
+            rounded[:, :, here] = (column / step).round().clamp(*limits) * step * kept[:, :, here]
             left = column - rounded[:, :, here]
             errors[:, :, index : index + 1] = left / inside[:, index : index + 1, index : index + 1]
             waiting[:, :, index:] -= errors[:, :, index : index + 1] * inside[:, index : index + 1, index:]

@@ -1,4 +1,4 @@
-"""Weights of four bits in groups: int8 that are -7 to 7 times a factor of their group.
+"""Weights of four bits in groups: int8 that are -8 to 7 times a factor of their group.
 
 So they are what int8 weights with a scale for each output channel are, everywhere, and take half a byte where a kernel
 reads them so.
@@ -23,10 +23,12 @@ from tosaic.support.errors import ModelError
 from tosaic.support.quantization import LEAST_SCALE
 
 GROUP_SIZES = (32, 64, 128)
-MOST = 7
-"""The greatest weight; the least is its negative."""
-_FACTORS = 18
+LIMITS = -8, 7
+"""The least and the greatest weight."""
+_FACTORS = 15
 """That a group may have: a weight times its factor is an int8."""
+_LEVELS = tuple(range(84, 121, 3)) + (112,)
+"""Steps of an output up to its greatest weight that are tried: multiples of 7, of 7.5 and of 8, and some between."""
 _KEPT = "tosaic.group"  # in a node's meta under `custom`, where torch.export keeps it
 _GROUPS = 6  # where the arguments of a convolution have them
 
@@ -41,32 +43,57 @@ class GroupObserver(PerChannelMinMaxObserver):
     def __init__(self, group: int, **given) -> None:
         super().__init__(**given)
         self.group = group
+        self.levels: Tensor | None = None
+
+    def forward(self, x: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Note the ranges of `x`, the same weights in every call; returns `x`."""
+        super().forward(x)
+        if self.levels is None:
+            found = [self._rounded(x, self._largest / levels) for levels in _LEVELS]
+            errors = torch.stack([(rounded - x).reshape(len(x), -1).square().sum(1) for rounded, _ in found])
+            self.levels = torch.tensor(_LEVELS)[errors.argmin(0)]
+        return x
+
+    def calculate_qparams(self) -> tuple[Tensor, Tensor]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """The scale of each output, and zero points of 0."""
+        assert self.levels is not None
+        scale = (self._largest / self.levels).clamp(min=LEAST_SCALE)
+        return scale, torch.zeros_like(scale, dtype=torch.int32)
 
     def steps(self, weight: Tensor) -> Tensor:
         """float32 of the shape of `weight`: of what each is a multiple. The factor of a group is the one with which
         rounding changes it least."""
-        scale = self.calculate_qparams()[0].reshape(-1, 1, 1).to(weight.device)
-        rows = weight.reshape(len(weight), -1)
-        grouped = torch.nn.functional.pad(rows, (0, -rows.shape[1] % self.group)).unflatten(1, (-1, self.group))
-        steps = [factor * scale for factor in range(1, _FACTORS + 1)]
-        errors = torch.stack([(_nearest(grouped, step) - grouped).square().sum(-1) for step in steps])
-        best = (errors.argmin(0)[..., None] + 1) * scale
-        return best.expand_as(grouped).flatten(1)[:, : rows.shape[1]].reshape(weight.shape)
+        return self._rounded(weight, self.calculate_qparams()[0])[1]
 
     def nearest(self, weight: Tensor) -> Tensor:
         """The weights, each rounded to the nearest."""
-        return _nearest(weight, self.steps(weight))
+        return self._rounded(weight, self.calculate_qparams()[0])[0]
 
+    @property
+    def _largest(self) -> Tensor:
+        """The magnitude of the greatest weight of each output."""
+        return torch.maximum(-self.min_val, self.max_val)
 
-def _nearest(weight: Tensor, step: Tensor) -> Tensor:
-    return (weight / step).round().clamp(-MOST, MOST) * step
+    def _rounded(self, weight: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+        """The weights rounded to the nearest, and their steps, given the scale of each output."""
+        rows, unit = weight.reshape(len(weight), -1), scale.clamp(min=LEAST_SCALE).reshape(-1, 1, 1)
+        grouped = torch.nn.functional.pad(rows, (0, -rows.shape[1] % self.group)).unflatten(1, (-1, self.group))
+        best, steps, least = grouped, grouped, torch.full(grouped.shape[:2], torch.inf)
+        for factor in range(1, _FACTORS + 1):
+            step = factor * unit
+            rounded = (grouped / step).round().clamp(*LIMITS) * step
+            error = (rounded - grouped).square().sum(-1)
+            better = (error < least)[..., None]
+            best, steps = torch.where(better, rounded, best), torch.where(better, step, steps)
+            least = torch.minimum(error, least)
+        shaped = (each.flatten(1)[:, : rows.shape[1]].reshape(weight.shape) for each in (best, steps))
+        return next(shaped), next(shaped)
 
 
 def group_format(group: int) -> QuantizationSpec:
-    """Symmetric int8 in +-126 with a scale for each output, in groups of so many inputs."""
+    """Symmetric int8 with a scale for each output, -8 to 7 times a factor of each group of so many inputs."""
     observer = GroupObserver.with_args(group=group, eps=LEAST_SCALE)
-    most = MOST * _FACTORS
-    return QuantizationSpec(torch.int8, observer, -most, most, torch.per_channel_symmetric, ch_axis=0)
+    return QuantizationSpec(torch.int8, observer, -127, 127, torch.per_channel_symmetric, ch_axis=0)
 
 
 def mark_group(node: Node, group: int) -> None:

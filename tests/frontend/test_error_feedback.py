@@ -70,7 +70,7 @@ def test_they_lie_on_the_grid_and_change_the_results_less(name, centered):
         weight = module.weight.detach().clone()
         scale = scales_of(weight, op, limit)
         steps = on_axis(scale, weight, op)
-        rounded = round_weights(node, op, weight, scale, limit, taken, centered)
+        rounded = round_weights(node, op, weight, scale, (-limit, limit), taken, centered)
         assert rounded is not None and rounded.shape == weight.shape
         integers = rounded / steps
         assert integers.sub(integers.round()).abs().max() < 1e-4 and integers.abs().max() < limit + 0.1
@@ -92,7 +92,7 @@ def test_a_transposed_convolution_in_groups_is_left_alone():
     module = nn.ConvTranspose2d(4, 4, 3, groups=2)
     example = torch.zeros(1, 4, 5, 5)
     node, op = exported(module, example)
-    assert round_weights(node, op, module.weight.detach(), torch.ones(1), 127, [example], True) is None
+    assert round_weights(node, op, module.weight.detach(), torch.ones(1), (-127, 127), [example], True) is None
 
 
 def test_samples_of_nothing_give_the_nearest():
@@ -100,7 +100,7 @@ def test_samples_of_nothing_give_the_nearest():
     node, op = exported(module, torch.zeros(1, 8))
     weight = module.weight.detach()
     scale = scales_of(weight, op, 127)
-    rounded = round_weights(node, op, weight, scale, 127, [torch.zeros(1, 8)] * 3, True)
+    rounded = round_weights(node, op, weight, scale, (-127, 127), [torch.zeros(1, 8)] * 3, True)
     assert rounded is not None
     assert torch.allclose(rounded, (weight / scale[:, None]).round() * scale[:, None], atol=1e-6)
 
