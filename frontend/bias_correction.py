@@ -35,8 +35,8 @@ def correct_parameters(prepared: GraphModule, batches: Sequence[Batch]) -> dict[
 
     Args:
         prepared: a calibrated graph, its observers in place; its weights and biases are replaced.
-        batches: of which the error is measured on up to 64, or 512 where weights have four bits, evenly spread: on fewer where the model's tensors are so
-            large that memory would hold more than a GiB of them at once.
+        batches: of which the error is measured on up to 64, or 512 where weights have four bits, evenly spread: on
+            fewer where the model's tensors are so large that memory would hold more than a GiB of them at once.
 
     Returns:
         For each node whose result is quantized its origin and its ratio of signal to quantization noise in dB, all

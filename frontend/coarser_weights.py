@@ -29,6 +29,7 @@ from tosaic.frontend.bias_correction import (
     spread,
 )
 from tosaic.frontend.canonical import arguments
+from tosaic.frontend.grouped_weights import GroupObserver
 from tosaic.frontend.lowerings.op_quantization import Weighted
 from tosaic.frontend.lowerings.registry import op_quantization
 from tosaic.frontend.parameters import parameter
@@ -95,9 +96,10 @@ def coarsen(prepared: Prepared, batches: Sequence[Batch], budget: WeightBudget, 
 
 
 def _layers(module: GraphModule) -> list[Node]:
-    """The observers of weights."""
+    """The observers of int8 weights."""
     found = [node.all_input_nodes[1] for node in module.graph.nodes if isinstance(op_quantization(node), Weighted)]
-    return [node for node in found if own_weight(module, node) is not None]
+    own = [node for node in found if own_weight(module, node) is not None]
+    return [node for node in own if not isinstance(observer_of(module, node), GroupObserver)]
 
 
 def _integers(module: GraphModule, node: Node) -> np.ndarray:

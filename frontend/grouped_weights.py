@@ -27,7 +27,7 @@ LIMITS = -8, 7
 """The least and the greatest weight."""
 _FACTORS = 15
 """That a group may have: a weight times its factor is an int8."""
-_LEVELS = tuple(range(84, 121, 3)) + (112,)
+_LEVELS = (*range(84, 121, 3), 112)
 """Steps of an output up to its greatest weight that are tried: multiples of 7, of 7.5 and of 8, and some between."""
 _KEPT = "tosaic.group"  # in a node's meta under `custom`, where torch.export keeps it
 _GROUPS = 6  # where the arguments of a convolution have them

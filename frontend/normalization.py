@@ -6,6 +6,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from tosaic.frontend.canonical import arguments, complete_arguments
+from tosaic.frontend.grouped_weights import marked_group
 from tosaic.frontend.parameters import add_buffer, parameter
 
 aten = torch.ops.aten
@@ -22,6 +23,8 @@ def fold_affines(module: GraphModule) -> None:
         bias, *rest = rest if centered else (None, *rest)
         readers = list(node.users)
         if len(shape) != 1 or weight is None or not all(_takes_over(reader, node) for reader in readers):
+            continue
+        if any(map(marked_group, readers)) and not parameter(module, weight).eq(1).all():  # whose grid that is not
             continue
         for reader in readers:
             _take_over(module, reader, weight, bias)

@@ -243,6 +243,12 @@ class TosaQuantizer(Quantizer):
             self._arithmetic(node)
             return
         group = group_of(node, self.int4, self.group_size)
+        if group and self._activations(image).symmetric:
+            raise ModelError(
+                f"`{node.name}` cannot have weights of four bits",
+                why="it reads int16, and these multiply int8",
+                hint="leave it out of --int4, or what it reads out of int16",
+            )
         weights = group_format(group) if group else weight_format(node, op)
         inputs: dict[Node, Format] = {image: self._read(image, node), weight: weights}
         if rest and rest[0] is not None:

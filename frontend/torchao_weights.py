@@ -1,4 +1,4 @@
-"""Weights that torchao has quantized: matrices of four bits and less in groups, as floats on the grid that they came on.
+"""Weights that torchao has quantized: matrices of four bits and less in groups, as floats on their grid.
 
 What it quantizes at run time, activations with a scale for each token, gets a calibrated format as all else.
 """
