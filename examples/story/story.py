@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 FOLDER = Path(__file__).parent
 WEIGHTS, TOKENIZER, HELD_BACK = FOLDER / "weights.npz", FOLDER / "tokenizer.json", FOLDER / "held_back.txt"
+WEIGHTS_INT4 = FOLDER / "weights4.npz"
 CHUNK = 16
 """Tokens of a prompt that `prefill` takes at once."""
 CALIBRATION = 512
@@ -161,6 +162,16 @@ def held_back() -> list[int]:
 def net() -> tuple[nn.Module, tuple[Tensor, Tensor], list[tuple[Tensor, Tensor]]]:
     """The trained model, an example of its inputs, and a text to calibrate with."""
     module, tokens = _trained()
+    text = in_order(tokens, STORY.places)
+    return module, text[0], text
+
+
+def int4() -> tuple[nn.Module, tuple[Tensor, Tensor], list[tuple[Tensor, Tensor]]]:
+    """The model after further training with weights of four bits, but for the table of embeddings, for `--int4`."""
+    module, tokens = _trained()
+    with np.load(WEIGHTS_INT4) as weights:
+        known = {name: torch.tensor(weights[name]).float() for name in weights.files}
+        module.load_state_dict(known | {"head.weight": known["embedding.weight"]})
     text = in_order(tokens, STORY.places)
     return module, text[0], text
 

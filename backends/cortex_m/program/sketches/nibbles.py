@@ -78,6 +78,7 @@ def nibble_rows(s: NibbleRows) -> Iterator[str]:
         yield from values(part)
     if len(parts) > 1:
         yield from (f"apart({name}, {name}_t, n_t)" for name in ("w", "factors", *s.rows.result.factors))
+        yield from (f"pack({name}_t)" for name in s.rows.result.factors)
     yield from numbers(s.rows)
     yield "stage(upper_half, b, uh, r)"
     for part in parts:

@@ -43,6 +43,7 @@ def rows_of_pixels(s: PixelRows) -> Iterator[str]:
         yield from values(part)
     if len(parts) > 1:
         yield from (f"apart({name}, {name}_t, n_t)" for name in ("w", *s.result.factors))
+        yield from (f"pack({name}_t)" for name in s.result.factors)
     yield from numbers(s)
     for part in parts:
         yield from _scheduled(part)
