@@ -55,6 +55,14 @@ class Dsp(Isa):
             "rev16 {d}, {a}; eor {d}, {d}, #0x7f007f",
         ),
         Row("sxtb16.h", 2, "d[l] = low(a[l])", formals(d="i16 r", a="i16 r"), "sxtb16 {d}, {a}"),
+        Row(
+            "lsl.4b",
+            4,
+            "d[l] = low(a[l] * 16)",
+            formals(d="i8 r", a="i8 r"),
+            "lsl.w {d}, {a}, #4; bic {d}, {d}, #0x0f0f0f0f",
+        ),
+        Row("bic.4b", 4, "d[l] = bit_and(a[l], -16)", formals(d="i8 r", a="i8 r"), "bic {d}, {a}, #0x0f0f0f0f"),
         *(_half_product(first, second) for first in (0, 1) for second in (0, 1)),
         Row("smlad", 2, "d += a[l] * b[l]", formals(d="i32 r", a="i16 r", b="i16 r"), "smlad {d}, {a}, {b}, {d}"),
     )

@@ -16,6 +16,7 @@ from tosaic.backends.cortex_m.kernels.mve_match import (
     number,
     workload,
 )
+from tosaic.backends.cortex_m.kernels.nibble_halves_sketch import nibble_halves_sketch
 from tosaic.backends.cortex_m.kernels.nibble_sketch import NIBBLES, nibble_sketch
 from tosaic.backends.cortex_m.kernels.product_sketch import Conv2dSketch
 from tosaic.backends.cortex_m.kernels.row_sketch import row_sketch
@@ -33,7 +34,8 @@ from tosaic.tuner.space import Variant
 class Conv2d(ProgramFamily):
     """CONV2D, int8 times constant int8, RESCALE to int8, optional CLAMP and TABLE; or RESCALE to int16 or int32.
 
-    Its variants are the sketches of a program: `kernels.product_sketch` without MVE, with it `kernels.row_sketch` of
+    Its variants are the sketches of a program: `kernels.product_sketch` without MVE, and `kernels.nibble_halves_sketch`
+    where weights have four bits, with it `kernels.row_sketch` of
     one pixel, `kernels.nibble_sketch` where weights have four bits, and `kernels.vector_sketch` of several.
     """
 
@@ -65,6 +67,14 @@ class Conv2d(ProgramFamily):
     def sketch(self, workload: Workload) -> Sketched | None:
         geometry, epilogue = Geometry.of(workload.attributes).flattened, epilogue_of(workload)
         return Conv2dSketch(geometry, number(workload, "out_channels"), epilogue, constants_of(workload))
+
+    def _sketches(self, workload: Workload, core: Core) -> Mapping[str, Sketched]:
+        found = super()._sketches(workload, core)
+        if core.mve or "dsp" not in core.isa:
+            return found
+        geometry, epilogue = Geometry.of(workload.attributes).flattened, epilogue_of(workload)
+        nibbles = nibble_halves_sketch(geometry, number(workload, "out_channels"), epilogue, constants_of(workload))
+        return found if nibbles is None else {NIBBLES: nibbles, **found}
 
     def vector_sketches(self, workload: Workload) -> Mapping[str, Sketched]:
         geometry, epilogue = Geometry.of(workload.attributes).flattened, epilogue_of(workload)

@@ -10,8 +10,9 @@ from tosaic.backends.cortex_m.kernel import Workload
 from tosaic.backends.cortex_m.kernels.mve_match import fold_zero_point
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.derived import DERIVED
-from tosaic.backends.cortex_m.program.primitives.nibbles import PACKED
 
+_GROUP = 32
+"""The fewest weights of four bits that share a factor."""
 _ELEMENTS = {"int8": "i8", "int16": "i16", "int32": "i32"}
 
 
@@ -43,11 +44,11 @@ def nibble_group(constants: Mapping[str, np.ndarray]) -> int:
     weights, bias, shift = (constants[name].astype(np.int64) for name in ("w", "bias", "shift"))
     weights = weights.reshape(len(weights), -1)
     depth = weights.shape[1]
-    whole = -(-depth // PACKED) * PACKED
+    whole = -(-depth // _GROUP) * _GROUP
     sums = DERIVED["sixteen"](bias, weights), DERIVED["sixteen_shift"](shift)
-    if depth < PACKED or any(each is None for each in sums):
+    if depth < _GROUP or any(each is None for each in sums):
         return 0
-    fitting = (g for g in (whole, 4 * PACKED, 2 * PACKED, PACKED) if DERIVED["factors"](weights, g) is not None)
+    fitting = (g for g in (whole, 4 * _GROUP, 2 * _GROUP, _GROUP) if DERIVED["factors"](weights, g) is not None)
     return next(fitting, 0)
 
 

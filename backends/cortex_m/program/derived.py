@@ -52,13 +52,13 @@ def _factors(weights: np.ndarray, group: int) -> np.ndarray | None:
     return found if fits.all() else None
 
 
-def _nibbles(weights: np.ndarray, group: int) -> np.ndarray | None:
-    """The multiples of `_factors` by 32 in 16 bytes: below, the first 16, above, the others."""
+def _nibbles(weights: np.ndarray, group: int, lanes: int) -> np.ndarray | None:
+    """The multiples of `_factors`, twice `lanes` of them in so many bytes: below, the first ones, above, the others."""
     factors = _factors(weights, group)
     if factors is None:
         return None
     values = _grouped(weights, group) // factors[..., None]
-    halves = values.reshape(*weights.shape[:-1], -1, 2, 16)
+    halves = values.reshape(*weights.shape[:-1], -1, 2, lanes)
     return halves[..., 0, :] & 15 | halves[..., 1, :] * 16
 
 

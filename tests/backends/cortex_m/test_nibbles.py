@@ -7,7 +7,7 @@ import random
 import mve_layers
 import numpy as np
 import pytest
-from board import run_cases
+from board import M0, M4, run_cases
 
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.kernels.conv2d import Conv2d
@@ -65,6 +65,28 @@ def test_a_search_is_promised_what_the_tree_tells(sizes):
     kernel = of_schedule(FAMILY.vector_sketches(workload)["nibbles"], schedule, CORTEX_M55)
     assert promised["scratch"] == kernel.scratch
     assert promised["estimate"] == pytest.approx(kernel.cycles, rel=0.3)
+
+
+@pytest.mark.parametrize("sizes", [(64, 32, 32), (172, 19, 32), (96, 16, 64), (36, 5, 64)], ids=str)
+def test_halves_are_exact(tmp_path, sizes):
+    draw, cases = random.Random(1), []
+    for number, options in enumerate(OPTIONS):
+        found = layer(*sizes, pixels=1 + number % 3, **options)
+        space = found.space(FAMILY, M4.core)
+        assert space.default().variant == "nibbles"
+        schedules = dict.fromkeys((space.default(), space.sample(draw)))
+        cases += [found.case(FAMILY, schedule, (), M4.core) for schedule in schedules]
+    for outcome in run_cases(cases, tmp_path, bench=M4):
+        assert outcome.exact, outcome
+
+
+@pytest.mark.parametrize("bench, depth", [(M4, 70), (M0, 64)], ids=["no whole words", "no halves"])
+def test_weights_are_bytes_where_nothing_unpacks_them(tmp_path, bench, depth):
+    found = layer(depth, 12)
+    case = found.case(FAMILY, core=bench.core)
+    assert "nibbles" not in case.name
+    (outcome,) = run_cases([case], tmp_path, bench=bench)
+    assert outcome.exact, outcome
 
 
 def test_weights_take_half_a_byte_and_a_factor():

@@ -1,8 +1,8 @@
-"""The sketch of products of rows by weights of four bits in groups, for cores with vectors.
+"""The sketches of products of rows by weights of four bits in groups, for cores with vectors, and with halves.
 
-A turn of a hardware loop goes over some channels and all of the depth, or over some of its groups. 32 weights of a
-channel are one load; two instructions make bytes of them, and two multiply. Names are those of `program.algorithms`
-and of the primitive `nibbles`.
+With vectors a turn of a hardware loop goes over some channels and all of the depth, or over some of its groups. 32
+weights of a channel are one load; two instructions make bytes of them, and two multiply. Names are those of
+`program.algorithms` and of the primitive `nibbles`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tosaic.backends.cortex_m.program.primitives.nibbles import PACKED
 from tosaic.backends.cortex_m.program.sketches.copies import moved
 from tosaic.backends.cortex_m.program.sketches.row_numbers import LANES, PixelRows
 from tosaic.backends.cortex_m.program.sketches.row_parts import RowPart, row_parts
@@ -23,6 +22,9 @@ from tosaic.backends.cortex_m.program.sketches.rows import (
     numbers,
     values,
 )
+
+_WORD = 4
+"""Bytes of a word, and inputs that are widened together."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class NibbleRows:
     @property
     def chunks(self) -> int:
         """Vectors of packed weights of a group."""
-        return self.group // PACKED
+        return self.group // (2 * LANES)
 
     @property
     def copied(self) -> bool:
@@ -64,7 +66,7 @@ class NibbleRows:
 
 def nibble_rows(s: NibbleRows) -> Iterator[str]:
     """The steps of a schedule."""
-    yield f"nibbles(k, {s.group})"
+    yield f"nibbles(k, {s.group}, {LANES}, upper_half)"
     if not s.copied:
         yield "inline(P)"
     yield from ("drop(ky)", "drop(kx)", "postpone(S)", "compute_at(S, n)")
@@ -154,3 +156,54 @@ def _read(s: NibbleRows, part: RowPart, inside: str) -> Iterator[str]:
     yield f"stage({'P' if s.copied else 'a'}, {at}, {image}, q)"
     yield f"split({image}0, {_own(part, 'vl')}, {LANES})"
     yield f"stage({part.named('factors')}, {inside}, {_own(part, 'fr')}, r, i32)"
+
+
+@dataclass(frozen=True)
+class NibbleHalves:
+    """The numbers of a schedule for cores that multiply halves two by two.
+
+    Args:
+        pixels: of a row.
+        depth: products of a sum, a multiple of 4.
+        group: weights that have a factor, a multiple of 32.
+        channels: whose sums lie in registers.
+        unroll: words of weights of a channel in a block.
+        high: whether the RESCALE is made of high words.
+    """
+
+    pixels: int
+    depth: int
+    group: int
+    channels: int
+    unroll: int
+    high: bool
+
+
+def nibble_halves(s: NibbleHalves) -> Iterator[str]:
+    """The steps of a schedule: a word of weights is two of bytes, and each of these two of halves."""
+    yield from (f"nibbles(k, {s.group}, {_WORD})", "drop(ky)", "drop(kx)", "widen(P, i16)")
+    if s.high:
+        yield "rewrite(out, high)"
+    if s.channels > 1:
+        yield f"split(n, ni, {s.channels})"
+    yield "compute_at(S, n)"
+    if s.pixels > 1:
+        yield "compute_at(P, x)"
+    yield "place(S, r)"
+    if s.channels > 1:
+        yield from ("distribute(sn)", "reorder(snb, k)", "expand(G, snb)", "distribute(snb)", "reorder(snbb, kh)")
+        yield from ("pack(w)", "pack(factors)")
+    yield from ("place(G, r)", "split(kl, ke, 2)", "reorder(kl, ke)", "distribute(kv)", "place(N, r)", "place(V, r)")
+    yield from (f"split(c, ch, {_WORD})", "split(ch, che, 2)", "reorder(ch, che)")
+    yield from (f"divide_dim(P, 5, {_WORD})", "divide_dim(P, 6, 2)", "reorder_dims(P, d01234576)")
+    yield from ("stage(a, c, ab, r)", "stage(P, che, cp, r)", "write_out(che)", "select(c, dsp)", "block(c)")
+    turn = "kh"
+    if s.unroll > 1:
+        turn = "ku"
+        yield f"split(kh, ku, {s.unroll})"
+    yield from (f"stage(P, {turn}, ph, r)", "stage(V, ke, wh, r, i16)", "write_out(ke)", "write_out(kj)")
+    if s.channels > 1:
+        yield "unroll(snbb)"
+    yield from ("select(kh, dsp)", "block(kh)")
+    if s.channels > 1:
+        yield from ("unroll(sn)", "unroll(snb)", "unroll(snbc)", "unroll(ni)")

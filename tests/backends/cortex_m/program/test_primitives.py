@@ -156,9 +156,9 @@ REFUSED = {
         "what `scale32` takes is made in a turn of `x`"
     ),
     "DENSE: carry(c, V, h)": "`c` does not add up an even number of products",
-    "DENSE: nibbles(c, 32)": "`c` does not add up products",
-    "DENSE: nibbles(k, 48)": "groups are of a multiple of 32 weights, not of 48",
-    "DENSE: inline(P); nibbles(k, 32)": "a ends within a group",
+    "DENSE: nibbles(c, 32, 16)": "`c` does not add up products",
+    "DENSE: nibbles(k, 48, 16)": "a group of 48 weights is no whole number of 16 bytes",
+    "DENSE: inline(P); nibbles(k, 32, 16)": "a ends within a group",
     "DENSE: bind(low, k, t, r, i16)": "a turn of `k` computes no `low` of one element",
 }
 
