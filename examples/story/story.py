@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 FOLDER = Path(__file__).parent
 WEIGHTS, TOKENIZER, HELD_BACK = FOLDER / "weights.npz", FOLDER / "tokenizer.json", FOLDER / "held_back.txt"
-WEIGHTS_INT4 = FOLDER / "weights4.npz"
+WEIGHTS_INT4 = FOLDER / "weights_int4.npz"
 CHUNK = 16
 """Tokens of a prompt that `prefill` takes at once."""
 CALIBRATION = 512
