@@ -114,7 +114,6 @@ def capture(
     shapes = shapes or {}
     name, module, example, given = _load(model, inputs, shapes)
     program, example = _exported(module, example, shapes)
-    take_torchao_weights(program)
     refuse_large_tensors(program)
     advice = () if isinstance(module, ExportedProgram) else training_advice(module)
     methods = exported_methods(example, program) if isinstance(module, InTurn) else ()
@@ -262,6 +261,7 @@ def _exported(
     if shapes:
         example = resized(program, example, shapes)
         program = export(model.module() if isinstance(model, ExportedProgram) else model, example)
+    take_torchao_weights(program)
     if is_half(program):
         example = pytree.tree_map(widened_tensor, example)
         program = export(widened(program.module()), example)

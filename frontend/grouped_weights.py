@@ -29,6 +29,8 @@ _FACTORS = 15
 """That a group may have: a weight times its factor is an int8."""
 _LEVELS = (*range(84, 121, 3), 112)
 """Steps of an output up to its greatest weight that are tried: multiples of 7, of 7.5 and of 8, and some between."""
+LAYERS = "tosaic.four_bits"
+"""Where a quantized graph's metadata say how many layers have such weights."""
 _KEPT = "tosaic.group"  # in a node's meta under `custom`, where torch.export keeps it
 _GROUPS = 6  # where the arguments of a convolution have them
 

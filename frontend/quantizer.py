@@ -26,7 +26,14 @@ from tosaic.frontend.capture import Capture
 from tosaic.frontend.decomposition import importable
 from tosaic.frontend.exclusion import has_int16, refuse_unmatched, stays_float
 from tosaic.frontend.formats import ACTIVATIONS, ANNOTATION, BYTES, Activations, bias_format, row_format, weight_format
-from tosaic.frontend.grouped_weights import GROUP_SIZES, group_format, group_of, refuse_without_groups
+from tosaic.frontend.grouped_weights import (
+    GROUP_SIZES,
+    LAYERS,
+    GroupObserver,
+    group_format,
+    group_of,
+    refuse_without_groups,
+)
 from tosaic.frontend.layers import note_sqnr
 from tosaic.frontend.lowerings.op_quantization import (
     Arithmetic,
@@ -89,12 +96,13 @@ def quantize(
     prepared = prepare(capture, activations, exclude, int16, int4, group_size, npu)
     with quietly():
         adjust(prepared)
+        grouped = sum(isinstance(each, GroupObserver) for each in prepared.module.modules())
         measured = correct_parameters(prepared.module, capture.calibration)
         converted = convert_pt2e(prepared.module)
         round_states(converted)
         program = importable(torch.export.export(converted, capture.inputs))
         note_sqnr(program, measured)
-        program.graph_module.meta[CALIBRATED] = prepared.advice
+        program.graph_module.meta |= {CALIBRATED: prepared.advice, LAYERS: grouped}
         return program
 
 

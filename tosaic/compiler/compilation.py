@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import tosaic
 from tosaic.backends.cortex_m.cmsis_nn import CmsisNn
+from tosaic.backends.cortex_m.kernels.nibble_sketch import NIBBLES
 from tosaic.backends.firmware.build import SelfTest, build_firmware
 from tosaic.backends.firmware.kit import check_name
 from tosaic.backends.firmware.memory_plan import MemoryPlan, plan_memory
@@ -37,7 +38,7 @@ from tosaic.frontend import (
 )
 from tosaic.runs.npu_execution import npu_for
 from tosaic.runs.verification import verify_build
-from tosaic.support.errors import BackendError
+from tosaic.support.errors import Advice, BackendError
 from tosaic.support.functions import is_exact
 from tosaic.support.locations import describe
 from tosaic.support.mlir import bytecode, functions, ir, parse
@@ -88,7 +89,7 @@ def compile_model(options: CompileOptions, output: Path) -> BuildFolder:
             regions=tuple(RegionRecord.of(name, region) for name, region in placement.regions.items()),
             trials=_trials(len(tuner.database.written), tuned),
             objective=tuner.objective,
-            warnings=tuple(middle.warnings),
+            warnings=(*middle.warnings, *_read_as_bytes(middle.four_bits, kernels)),
             seconds=stations.seconds,
             dropped=middle.dropped,
             weights=middle.coarser,
@@ -100,6 +101,17 @@ def compile_model(options: CompileOptions, output: Path) -> BuildFolder:
         seal(folder)
     keep_durations(build_name, stations.seconds)
     return BuildFolder.load(output)
+
+
+def _read_as_bytes(layers: int, kernels: Mapping[str, ChosenKernel]) -> Iterator[Advice]:
+    """That some of the layers with weights of four bits have kernels, or an NPU, that read bytes."""
+    found = sum(str(kernel.schedule).count(f"conv2d.{NIBBLES}") for kernel in kernels.values())
+    if found < layers:
+        yield Advice(
+            f"{layers - found} of {layers} layers with weights of four bits are read as int8",
+            "",
+            "kernels that read four bits need a core with vectors or the DSP extension, and inputs in the layer's order",
+        )
 
 
 def _firmware(

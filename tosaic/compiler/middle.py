@@ -40,6 +40,7 @@ from tosaic.frontend import (
     run_float_on,
 )
 from tosaic.frontend.canonical import is_quantized
+from tosaic.frontend.grouped_weights import LAYERS
 from tosaic.frontend.quantizer import Prepared
 from tosaic.passes import (
     PHASES,
@@ -81,6 +82,7 @@ class Middle:
         warnings: what the user should know of it.
         dropped: dead channels that the passes have left out.
         coarser: what coarser steps of weights gave, where they were asked for.
+        four_bits: layers with weights of four bits.
         placement: the fused module, divided between the processors.
         samples: arguments that `main` allows, to try kernels, regions and the firmware on.
     """
@@ -98,6 +100,7 @@ class Middle:
     placement: Placement
     samples: Samples
     coarser: CoarserWeights | None = None
+    four_bits: int = 0
 
 
 def lower_model(options: CompileOptions, stations: Stations) -> Middle:
@@ -190,7 +193,7 @@ def _lower_pytorch(options: CompileOptions, stations: Stations) -> Middle:
     calibration = [InputStatistics(**seen) for seen in input_statistics(captured)]
     return Middle(
         captured, calibration, meaning, prepared, *_in_turn(prepared, computed, len(captured.states)), accuracy, layers,
-        warnings, alternatives.dropped, placement, samples, coarser,
+        warnings, alternatives.dropped, placement, samples, coarser, program.graph_module.meta.get(LAYERS, 0),
     )  # fmt: skip
 
 

@@ -1,0 +1,58 @@
+"""Weights of four bits through the whole build: half of the flash, one copy for methods, exact on every core."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import tosaic
+from tosaic.compiler.options import QuantizationOptions
+
+FOUR_BITS = QuantizationOptions(int4=("linear",))
+MATRICES = 96 * 128 + 128 * 64
+
+
+class Layers(nn.Module):
+    """Two linear layers on each row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(96, 128), nn.Linear(128, 64)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(torch.relu(self.first(x)))
+
+
+def layers(rows: int = 1) -> tuple[nn.Module, tuple[Tensor], list[tuple[Tensor]]]:
+    torch.manual_seed(0)
+    samples = [(torch.randn(1, rows, 96),) for _ in range(16)]
+    return Layers().eval(), samples[0], samples
+
+
+def constants(build: tosaic.Build) -> int:
+    files = [file for file in (build.folder / "constants").iterdir() if not file.name.startswith("selftest")]
+    return sum(file.stat().st_size for file in files)
+
+
+@pytest.mark.parametrize("target", ["cortex-m55", "cortex-m4", "cortex-m0plus", "corstone-300"])
+def test_builds_are_exact_and_small_where_kernels_unpack(target):
+    net, example, samples = layers()
+    build = tosaic.compile(net, example, target=target, calibration=samples, quantization=FOUR_BITS)
+    assert build.run(*example).exact
+    warned = [advice.what for advice in build.manifest.warnings]
+    if target not in ("cortex-m55", "cortex-m4"):
+        assert "2 of 2 layers with weights of four bits are read as int8" in warned
+    else:
+        assert not any("four bits" in what for what in warned)
+        assert all(kernel.schedule.startswith("conv2d.nibbles") for kernel in build.manifest.kernels)
+        assert constants(build) < 0.55 * MATRICES + (128 + 64) * 16 + 256
+
+
+def test_methods_share_them():
+    (net, one, _), (_, several, _) = layers(), layers(3)
+    text = [{"ahead": (torch.randn(1, 3, 96),), "each": (torch.randn(1, 1, 96),)} for _ in range(16)]
+    methods = {"ahead": (net, several), "each": (net, one)}
+    build = tosaic.compile(methods, target="cortex-m55", calibration=text, quantization=FOUR_BITS)
+    assert build.run().exact
+    assert constants(build) < 0.55 * MATRICES + 2 * (128 + 64) * 16 + 512
