@@ -110,7 +110,7 @@ def _read_as_bytes(layers: int, kernels: Mapping[str, ChosenKernel]) -> Iterator
         yield Advice(
             f"{layers - found} of {layers} layers with weights of four bits are read as int8",
             "",
-            "kernels that read four bits need a core with vectors or the DSP extension, and inputs in the layer's order",
+            "kernels that read them need a core with vectors or the DSP extension, and inputs in the layer's order",
         )
 
 

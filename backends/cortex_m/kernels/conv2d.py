@@ -20,7 +20,7 @@ from tosaic.backends.cortex_m.kernels.nibble_halves_sketch import nibble_halves_
 from tosaic.backends.cortex_m.kernels.nibble_sketch import NIBBLES, nibble_sketch
 from tosaic.backends.cortex_m.kernels.product_sketch import Conv2dSketch
 from tosaic.backends.cortex_m.kernels.row_sketch import row_sketch
-from tosaic.backends.cortex_m.kernels.sketch_constants import constants_of, epilogue_of
+from tosaic.backends.cortex_m.kernels.sketch_constants import constants_of, epilogue_of, nibble_group
 from tosaic.backends.cortex_m.kernels.vector_sketch import IN_PLACE, vector_sketches
 from tosaic.backends.cortex_m.program.family import ProgramFamily
 from tosaic.backends.cortex_m.program.kernel import Sketched, cheapest_first
@@ -62,7 +62,11 @@ class Conv2d(ProgramFamily):
             "input_zero_point": input_zero_point,
             **epilogue.constants,
         }
-        return workload(self.name, attributes, constants)
+        found = workload(self.name, attributes, constants)
+        # Weights of four bits have schedules of their own, so records too.
+        pixels = geometry.flattened.kernel == (1, 1) and geometry.flattened.dense
+        group = nibble_group(constants_of(found)) if pixels else 0
+        return workload(self.name, {**attributes, "group": group}, constants) if group else found
 
     def sketch(self, workload: Workload) -> Sketched | None:
         geometry, epilogue = Geometry.of(workload.attributes).flattened, epilogue_of(workload)

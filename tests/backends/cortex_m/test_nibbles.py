@@ -100,3 +100,8 @@ def test_weights_take_half_a_byte_and_a_factor():
 @pytest.mark.parametrize("depth, group", [(64, 0), (16, 32)])
 def test_other_weights_are_bytes(depth, group):
     assert layer(depth, 32, group).space(FAMILY).default().variant == "row"
+
+
+def test_records_of_bytes_are_others():
+    of_bytes, of_nibbles = (layer(64, 32, group).workload(FAMILY).key for group in (0, 32))
+    assert of_bytes != of_nibbles
