@@ -1,9 +1,9 @@
-"""What a token of a small language model costs: `python benchmarks/lm.py [--target NAME]...`.
+"""What a token of a small language model costs: `python benchmarks/lm.py [--target NAME]... [--int4]`.
 
 The decoder of `examples/story` takes one token at a time. Its weights are random here, its shape is that of Karpathy's
 stories260K: 64 channels, 5 layers, 8 heads of 4 keys, 512 tokens, 512 places. `tosaic compile
 benchmarks/lm.py:stories260k` builds it, `benchmarks/lm.py:tiny` a small one. With `--prefill` it has a method beside
-that, which takes 16 tokens at once.
+that, which takes 16 tokens at once; with `--int4` its linear layers have weights of four bits.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import torch
@@ -18,6 +19,9 @@ from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "story"))
 from story import DecoderShape, LanguageModel, in_order, in_turns  # pyright: ignore[reportMissingImports]
+
+if TYPE_CHECKING:
+    import tosaic
 
 _SAMPLES = 128
 STORIES_260K = DecoderShape(channels=64, layers=5, heads=8, keys=4, hidden=172, tokens=512, places=512)
@@ -58,19 +62,24 @@ def tiny() -> tuple:
 @click.option("--target", "targets", multiple=True, default=["cortex-m55"], show_default=True)
 @click.option("--small", is_flag=True, help="The small decoder.")
 @click.option("--prefill", is_flag=True, help="With a method that takes 16 tokens at once.")
-def report(targets: tuple[str, ...], small: bool, prefill: bool) -> None:
+@click.option("--int4", is_flag=True, help="With weights of four bits in its linear layers.")
+def report(targets: tuple[str, ...], small: bool, prefill: bool, int4: bool) -> None:
     """Print what a token costs on each target, as Markdown."""
     import tosaic
 
+    quantization = tosaic.QuantizationOptions(int4=("linear",) if int4 else ())
+
     if prefill:
-        _report_methods(targets, TINY if small else STORIES_260K)
+        _report_methods(targets, TINY if small else STORIES_260K, quantization)
         return
     net, example, text = decoder(TINY if small else STORIES_260K)
     click.echo("| target | core's cycles | with memory | NPU's cycles | arena B | flash B | states B | exact |")
     click.echo("|---|---|---|---|---|---|---|---|")
     for target in targets:
         with tempfile.TemporaryDirectory() as name:
-            build = tosaic.compile(net, example, target=target, calibration=text, output=Path(name) / "build")
+            build = tosaic.compile(
+                net, example, target=target, calibration=text, quantization=quantization, output=Path(name) / "build"
+            )
             ran, firmware = build.run(), build.manifest.firmware
             states = sum(value.numel() for name, value in net.named_buffers() if name.endswith((".k", ".v")))
             click.echo(
@@ -79,7 +88,7 @@ def report(targets: tuple[str, ...], small: bool, prefill: bool) -> None:
             )
 
 
-def _report_methods(targets: tuple[str, ...], shape: DecoderShape) -> None:
+def _report_methods(targets: tuple[str, ...], shape: DecoderShape, quantization: tosaic.QuantizationOptions) -> None:
     import tosaic
     from tosaic.reports.methods import run_methods, state_bytes
 
@@ -90,7 +99,9 @@ def _report_methods(targets: tuple[str, ...], shape: DecoderShape) -> None:
     click.echo("|---|---|---|---|---|---|---|---|---|")
     for target in targets:
         with tempfile.TemporaryDirectory() as name:
-            build = tosaic.compile(entry_points, target=target, calibration=text, output=Path(name) / "build")
+            build = tosaic.compile(
+                entry_points, target=target, calibration=text, quantization=quantization, output=Path(name) / "build"
+            )
             ran, firmware = build.run(), build.manifest.firmware
             for method, cost in zip(firmware.methods, run_methods(ran), strict=True):
                 core = sum(call.cycles or 0 for call in ran.board.calls[method.first : method.end])
