@@ -210,10 +210,10 @@ def cheapest_first(sketches: Mapping[str, Sketched], core: Core, site: Site, *, 
     found = list[tuple[float, int, Variant]]()
     for number, (name, what) in enumerate(sketches.items()):
         knobs = what.knobs(core)
-        first = _first(name, what, knobs, core, site, modest)
-        if first is not None:
+        best = _first(name, what, knobs, core, site, modest)
+        if best is not None:
+            cost, first = best
             ordered = {k: (first[k], *(c for c in choices if c != first[k])) for k, choices in knobs.items()}
-            cost = built(what, assigned(first), core).priced(site, core)[PROMISE]
             found.append((cost, number, Variant(name, ordered, _legal(what, core))))
     return [variant for *_, variant in sorted(found, key=lambda each: each[:2])]
 
@@ -249,11 +249,11 @@ def assigned(knobs: Knobs) -> tuple[tuple[str, Choice], ...]:
 
 def _first(
     name: str, what: Sketched, knobs: Mapping[str, Sequence[Choice]], core: Core, site: Site, modest: bool
-) -> dict[str, Choice] | None:
-    """The schedule that promises the fewest cycles of those that are thought cheap, in this process or an
-    earlier one."""
+) -> tuple[float, dict[str, Choice]] | None:
+    """The schedule that promises the fewest cycles of those that are thought cheap, and these, found in this process
+    or an earlier one."""
 
-    def compute() -> dict[str, Choice] | None:
+    def compute() -> tuple[float, dict[str, Choice]] | None:
         found, most = list[_Guess](), getattr(what, "compared", _COMPARED)
         for number, each in enumerate(itertools.islice(_possible(what, knobs, core, site), _TRIED)):
             with suppress(BackendError):
@@ -271,7 +271,8 @@ def _first(
             best = min(alike, key=lambda each: (each.scratch if modest else 0, each.code))
         tensors = sum(b.bytes for b in what.program().arguments if b.memory in ("in", "out"))
         lean = [each for each in found if each.scratch <= tensors and each.cost <= _WORTH * best.cost]
-        return (best if best.scratch <= tensors else min(lean, default=best)).assignment
+        chosen = best if best.scratch <= tensors else min(lean, default=best)
+        return chosen.cost, chosen.assignment
 
     problem = repr((name, what, core, site, dict(knobs), modest))
     return remembered("guesses/program", [code_digest("cortex_m", "simulators"), problem], compute)
