@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from operator import itemgetter
 from typing import ClassVar
 
@@ -159,6 +160,13 @@ class PixelSketch(VectorConv2d):
         Raises:
             RefusedError: there is none with these.
         """
+        return self._rows_of(frozenset(knobs.items()))
+
+    @cached_property
+    def _rows_of(self) -> Callable[[frozenset[tuple[str, Choice]]], PixelRows]:
+        return lru_cache(maxsize=64)(lambda knobs: self._found_rows(dict(knobs)))
+
+    def _found_rows(self, knobs: Knobs) -> PixelRows:
         pixels, width = tile_sizes(str(knobs["tile"]))
         together, share, block, repeats, unroll, held, finish, ahead, finish_ahead = map(int, _NUMBERS(knobs))
         if not max(pixels, share) <= together <= self.row(knobs):

@@ -287,15 +287,15 @@ def _possible(
     """
     costs = list[tuple[float, int, dict[str, Choice]]]()
     waits = lru_cache(maxsize=1024)(partial(site.waits, pipeline=core.pipeline))
-    guesses = what.guesses(knobs, site) if isinstance(what, Promising) else assignments(knobs)
-    for number, each in enumerate(guesses):
+    promising = what if isinstance(what, Promising) else None
+    for number, each in enumerate(promising.guesses(knobs, site) if promising else assignments(knobs)):
         with suppress(RefusedError):
             cost = what.cost(each)
-            if isinstance(what, Promising):
-                if site.most_scratch is not None and not site.holds(what.promise(each)):
+            if promising:
+                if site.most_scratch is not None and not site.holds(promising.promise(each)):
                     continue
                 if site.waits_for_memory:
-                    cost += waits(tuple(what.moved(each)))
+                    cost += waits(tuple(promising.moved(each)))
             costs.append((cost, number, each))
     for *_, each in sorted(costs, key=lambda cost: cost[:2]):
         with suppress(RefusedError):

@@ -7,8 +7,9 @@ fours what is left, or all of wider results.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 
 from tosaic.backends.cortex_m.kernels.mve import round_up
 from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, VECTORS, PixelRows
@@ -115,7 +116,7 @@ class RowPart:
         found = [(self.finished, "nq", whole // self.fours)] if whole else []
         return found + ([(f"{self.finished}{behind}", "", 1)] if left else [])
 
-    @property
+    @cached_property
     def groups(self) -> list[SumGroup]:
         """What is added up in a loop of its own: as many channels and pixels together as the schedule says, then the
         channels that are left, then the pixels that are."""
@@ -265,7 +266,8 @@ class SumGroup:
         return f"{name}{'u' * (self.part.behind != '')}{self.behind}"
 
 
-def row_parts(s: PixelRows) -> list[RowPart]:
+@lru_cache(maxsize=64)
+def row_parts(s: PixelRows) -> Sequence[RowPart]:
     """The parts of a row, whole vectors of results first."""
     both = bool(s.whole and s.rest)
     parts = [RowPart(s, "n", "k", "", s.whole, 1 + both)] if s.whole else []
