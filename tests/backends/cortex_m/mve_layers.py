@@ -235,6 +235,7 @@ def matmul(
     table: bool = False,
     swap: bool = False,
     transposed: bool = False,
+    per_column: bool = False,
 ) -> Layer:
     """MATMUL (batch, rows, depth) x (batch, depth, columns); `swap` gives `main` its arguments the other way round, and
     `transposed` behind a TRANSPOSE of the second, which is the first one then."""
@@ -244,7 +245,7 @@ def matmul(
     a, b = (graph.input(shape) for shape in shapes) if not apart else reversed([graph.input(s) for s in shapes[::-1]])
     b = graph.op("transpose", [b], (batch, depth, columns), "i8", perms=(0, 2, 1)) if transposed else b
     y = graph.matmul(a, b, *(int(v) for v in rng.integers(-128, 128, 2)))
-    multiplier, shift = _multipliers(rng, 1, depth, None)
+    multiplier, shift = _multipliers(rng, columns if per_column else 1, depth, None)
     y = graph.rescale(y, "i8", multiplier, shift, output_zero=int(rng.integers(-128, 128)))
     y = _activated(graph, y, clamp, rng if table else None)
     return drawn(graph, y, rng)
