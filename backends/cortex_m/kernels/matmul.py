@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tosaic.backends.cortex_m.kernel import FAMILIES, KernelSource, Workload
-from tosaic.backends.cortex_m.kernels.activation_sketch import ActivationSketch
+from tosaic.backends.cortex_m.kernels.activation_sketch import ActivationResidentSketch, ActivationSketch
 from tosaic.backends.cortex_m.kernels.matmul_keys import keys_features, keys_kernel, keys_of, variants
 from tosaic.backends.cortex_m.kernels.mve_match import (
     INT8,
@@ -22,6 +22,7 @@ from tosaic.backends.cortex_m.kernels.product_sketch import MatmulSketch
 from tosaic.backends.cortex_m.kernels.sketch_constants import constants_of, epilogue_of, rescale_form
 from tosaic.backends.cortex_m.program.family import VARIANT, ProgramFamily
 from tosaic.backends.cortex_m.program.kernel import Sketched
+from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR
 from tosaic.backends.target import Core
 from tosaic.support.attributes import ints_of
 from tosaic.support.functions import body_of, computing_ops
@@ -31,6 +32,8 @@ from tosaic.tuner.space import Schedule, Variant
 
 # Byte offsets of a gather are 16 bits wide.
 _WIDEST = (1 << 16) // 8
+_SHALLOW = 64
+"""Bytes of a column that may stay in registers."""
 
 
 @FAMILIES.register
@@ -81,7 +84,11 @@ class Matmul(ProgramFamily):
             constants |= {name: constants[name][0] for name in ("multiplier", "shift")}
         geometry = Geometry(batch, 1, rows, depth, one, one, (0, 0, 0, 0), one, 1, rows)
         form = rescale_form(epilogue, constants)
-        return {"rows": ActivationSketch(geometry, columns, epilogue, form, constants, uniform, transposed, b_first)}
+        what = geometry, columns, epilogue, form, constants, uniform, transposed, b_first
+        found: dict[str, Sketched] = {"rows": ActivationSketch(*what)}
+        if transposed and columns % FOUR == 0 and depth <= _SHALLOW and rows > 1:
+            found["resident_columns"] = ActivationResidentSketch(*what)
+        return found
 
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
         what = keys_of(workload) if core.mve else None

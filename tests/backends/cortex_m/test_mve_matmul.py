@@ -13,7 +13,7 @@ from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.kernels.matmul import Matmul
 from tosaic.backends.cortex_m.program.kernel import built
 from tosaic.backends.cortex_m.program.text import listing
-from tosaic.tuner.space import Schedule
+from tosaic.tuner.space import Schedule, Space
 
 FAMILY = Matmul()
 
@@ -59,6 +59,22 @@ def test_sizes_at_the_edge_are_exact(tmp_path):
                 rng, batch, rows, depth, columns, transposed=transposed, clamp=(-90, 60), per_column=True
             )
             cases += [layer.case(FAMILY), layer.case(FAMILY, layer.space(FAMILY).sample(choose))]
+    for outcome in run_cases(cases, tmp_path):
+        assert outcome.exact, outcome
+
+
+def test_columns_that_stay_in_registers_are_exact(tmp_path):
+    rng, choose, cases = np.random.default_rng(6), random.Random(0), []
+    for batch, rows, depth, columns, scale in [
+        (2, 9, 16, 20, None),
+        (1, 33, 8, 24, (5 << 20, 31)),
+        (2, 5, 4, 8, (9 << 20, 31)),
+        (1, 12, 48, 16, (3 << 20, 31)),
+    ]:  # fmt: skip
+        layer = mve_layers.matmul(rng, batch, rows, depth, columns, transposed=True, scale=scale)
+        (variant,) = (v for v in layer.space(FAMILY).variants if v.name == "resident_columns")
+        space = Space((variant,))
+        cases += [layer.case(FAMILY, schedule) for schedule in (space.default(), space.sample(choose))]
     for outcome in run_cases(cases, tmp_path):
         assert outcome.exact, outcome
 

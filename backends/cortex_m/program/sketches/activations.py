@@ -7,13 +7,13 @@ finished. What zero points add to the sums is `Z` by column and `T` by row. Name
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from tosaic.backends.cortex_m.kernels.mve import round_up
-from tosaic.backends.cortex_m.program.sketches.copies import moved
 from tosaic.backends.cortex_m.program.sketches.row_numbers import LANES, PixelRows
 from tosaic.backends.cortex_m.program.sketches.row_parts import RowPart
 
-_UNROLLED, _ADDED = 4, 32
+_UNROLLED, _ADDED = 8, 32
 """Vectors of a column that are written out in a turn: of copies, and of terms."""
 
 
@@ -66,6 +66,9 @@ def ordered_weights(part: RowPart) -> Iterator[str]:
     column = "W0" if part.s.transposed else "W1"
     yield from (f"split({column}, wh, 2)", f"split({column}, wq, 2)", f"split({column}, wi, 4)")
     yield from _ordered(part, "W", 1)
+    along = _copied(part)
+    if along.vectors > _UNROLLED and along.whole < along.size:
+        yield from (*along.cut(), "distribute(wh)", "distribute(wq)")
 
 
 def _ordered(part: RowPart, name: str, behind: int) -> Iterator[str]:
@@ -76,67 +79,113 @@ def _ordered(part: RowPart, name: str, behind: int) -> Iterator[str]:
     yield f"reorder_dims({name}, {order}{''.join(str(len(order) - 1 + i) for i in range(behind))})"
 
 
-def pixel_terms(s: PixelRows) -> Iterator[str]:
+def pixel_terms(depth: int, rows: int) -> Iterator[str]:
     """The steps that add up the elements of each row."""
-    yield from ("stage(A, ax, Ar, r)", *_vectors(s, "ak", "a", "aa", "al"))
-    yield from _turned(s, "ax", s.row, "aj", "ax", "ak")
+    along = _Elements(depth, "ak", "al")
+    yield from ("stage(A, ax, Ar, r)", *along.cut(), *along.read("a", "aa"), *_turned(along, "ax", rows, "aj"))
 
 
 def brought_together(part: RowPart) -> Iterator[str]:
     """The steps that copy a block of columns, and add up their terms."""
-    s, own = part.s, part.behind
-    column, depth = (f"W{own}0", f"W{own}1") if s.transposed else (f"W{own}1", f"W{own}0")
-    if s.transposed:
-        yield from _vectors(s, depth, "b", f"wb{own}", f"wl{own}")
-        turns, inner = (part.block // LANES, "wh") if part.whole else (part.block, column)
-        yield from _turned(s, column, turns, f"wj{own}", inner, depth)
+    own, along = part.behind, _copied(part)
+    column = f"W{own}{0 if part.s.transposed else 1}"
+    if part.whole and along.vectors > _UNROLLED:
+        yield from (*along.read("b", "wb"), *_four_together(along))
     else:
-        near = (LANES - 1) * s.channels < 1 << 8
-        lanes, element = (LANES, "") if near else (LANES // 2, ", i16")
-        yield from moved("b", depth, f"wm{own}", s.depth, lanes, element=element)
+        yield from (*along.cut(), *along.read("b", f"wb{own}"))
+        yield from _turned(along, column, part.block // (LANES if part.whole else 1), f"wj{own}")
     loop = f"{part.loop}m"
     if part.whole:
         yield from ("reorder(tq, th)", "reorder(ti, th)", "reorder(ti, tq)")
         yield from (f"fuse({loop}, th)", "fuse(th, tq)", "fuse(tq, ti)")
         loop = "ti"
-    yield from _terms(part, loop)
+    yield from column_terms(part.s.depth, part.block, part.named("W"), loop, own)
 
 
-def _terms(part: RowPart, loop: str) -> Iterator[str]:
-    """The steps that add up what columns, which `loop` counts, add to sums."""
+def _copied(part: RowPart) -> _Elements:
+    """The elements of a column that is copied; bytes of a vector lie up to 255 apart."""
     s, own = part.s, part.behind
-    turned = s.vectors <= _ADDED
-    turn, depth = (f"zj{own}" if turned else loop), f"zk{own}"
-    yield from [f"split({loop}, {turn}, {part.block})"] * turned
-    yield f"stage(Z{own}, {turn}, Zr{own}, r)"
-    yield from _vectors(s, depth, f"W{own}", f"zw{own}", f"zl{own}", f"spread(az, {loop}, tq@, q, i8, @)")
+    if s.transposed or (LANES - 1) * s.channels < 1 << 8:
+        return _Elements(s.depth, f"W{own}{1 if s.transposed else 0}", f"wl{own}")
+    return _Elements(s.depth, f"W{own}0", f"wl{own}", LANES // 2, ", i16")
+
+
+def column_terms(depth: int, columns: int, source: str, loop: str, own: str = "") -> Iterator[str]:
+    """The steps that add up what columns of a source, which `loop` counts, add to sums."""
+    along = _Elements(depth, f"zk{own}", f"zl{own}")
+    turned = along.vectors <= _ADDED
+    turn = f"zj{own}" if turned else loop
+    yield from [f"split({loop}, {turn}, {columns})"] * turned
+    yield from (f"stage(Z{own}, {turn}, Zr{own}, r)", *along.cut(), *along.read(source, f"zw{own}"))
+    yield from (f"spread(az, {loop}, tq{lanes}, q, i8, {lanes})" for lanes in along.loops)
     yield f"select({loop}, mve)"
-    if part.block > 1 or not turned:
-        yield f"hardware_loop({turn if turned else depth})"
+    if columns > 1 or not turned:
+        yield f"hardware_loop({turn if turned else along.depth})"
     yield f"block({loop})"
 
 
-def _vectors(s: PixelRows, depth: str, source: str, copy: str, lanes: str, spread: str = "") -> Iterator[str]:
-    """The steps that take the elements of a column, or of a row, as vectors, the last one with a mask."""
-    whole = s.vectors * LANES
-    if whole and s.short:
-        yield f"cut({depth}, {whole}, r)"
-    if whole:
-        yield from (f"split({depth}, {lanes}, {LANES})", f"stage({source}, {depth}, {copy}, q)")
-        yield from [spread.replace("@", lanes)] * (spread != "")
-    if s.short:
-        last, own = (f"{depth}_r", "r") if whole else (depth, "")
-        yield from (f"split({last}, {lanes}{own}, {s.short})", f"stage({source}, {last}, {copy}{own}, q)")
-        yield from [spread.replace("@", f"{lanes}{own}")] * (spread != "")
+@dataclass(frozen=True)
+class _Elements:
+    """The elements of a column, or of a row, as vectors, of which a mask takes the last one where it is short.
+
+    Args:
+        size: how many there are.
+        depth: the loop over them, that over vectors then.
+        own: what names of loops over a vector begin with.
+        element: the last argument of `stage`, where vectors hold another type.
+    """
+
+    size: int
+    depth: str
+    own: str
+    lanes: int = LANES
+    element: str = ""
+
+    @property
+    def whole(self) -> int:
+        """Elements in whole vectors."""
+        return self.size // self.lanes * self.lanes
+
+    @property
+    def vectors(self) -> int:
+        """Whole ones."""
+        return self.size // self.lanes
+
+    @property
+    def loops(self) -> list[str]:
+        """The loops over a vector: of whole ones, and of the last one."""
+        return [self.own] * (self.whole > 0) + [f"{self.own}r"] * (self.whole < self.size)
+
+    def cut(self) -> Iterator[str]:
+        """The step that tells the last vector from others."""
+        if 0 < self.whole < self.size:
+            yield f"cut({self.depth}, {self.whole}, r)"
+
+    def read(self, source: str, copy: str) -> Iterator[str]:
+        """The steps that bring each vector to a register."""
+        if self.whole:
+            yield f"split({self.depth}, {self.own}, {self.lanes})"
+            yield f"stage({source}, {self.depth}, {copy}, q{self.element})"
+        if self.whole < self.size:
+            last = f"{self.depth}_r" if self.whole else self.depth
+            yield f"split({last}, {self.own}r, {self.size - self.whole})"
+            yield f"stage({source}, {last}, {copy}r, q{self.element})"
 
 
-def _turned(s: PixelRows, loop: str, turns: int, new: str, each: str, depth: str) -> Iterator[str]:
+def _four_together(along: _Elements) -> Iterator[str]:
+    """The steps of a hardware loop over the vectors of four columns."""
+    yield from (f"reorder(wh, {along.depth})", f"reorder(wq, {along.depth})")
+    yield from [f"split({along.depth}, wj, 2)"] * (along.vectors % 2 == 0)
+    yield from ("select(wi, mve)", f"hardware_loop({along.depth})", "block(wi)")
+
+
+def _turned(along: _Elements, loop: str, turns: int, new: str) -> Iterator[str]:
     """The steps of a hardware loop over columns, or rows, of few vectors each, or over the vectors of each."""
-    if s.vectors <= _UNROLLED:
+    if along.vectors <= _UNROLLED:
         yield from (f"split({loop}, {new}, {turns})", f"select({loop}, mve)")
         yield from [f"hardware_loop({new})"] * (turns > 1)
         yield f"block({loop})"
     else:
-        n = next(n for n in (4, 3, 2, 1) if s.vectors % n == 0)
-        yield from [f"split({depth}, {new}, {n})"] * (n > 1)
-        yield from (f"select({each}, mve)", f"hardware_loop({depth})", f"block({each})")
+        n = next(n for n in (4, 3, 2, 1) if along.vectors % n == 0)
+        yield from [f"split({along.depth}, {new}, {n})"] * (n > 1)
+        yield from (f"select({loop}, mve)", f"hardware_loop({along.depth})", f"block({loop})")

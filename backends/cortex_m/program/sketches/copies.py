@@ -19,29 +19,26 @@ def copied(constant: str, loop: str, copy: str, size: int, lanes: int, isa: str 
     yield from moved(constant, f"{copy}0", copy, size, lanes, isa)
 
 
-def moved(
-    source: str, loop: str, own: str, size: int, lanes: int, isa: str = "mve", element: str = ""
-) -> Iterator[str]:
+def moved(source: str, loop: str, own: str, size: int, lanes: int, isa: str = "mve") -> Iterator[str]:
     """The steps of a loop that copies so many elements, by vectors as far as there are whole ones.
 
     Args:
         own: what new names begin with.
-        element: the last argument of `stage`, where vectors hold another type.
     """
     turns = (size // lanes - (size % lanes > 0)) // _VECTORS
     whole = max(turns, 0) * _VECTORS * lanes
     if 0 < whole < size:
         yield f"cut({loop}, {whole})"
     if whole:
-        yield from _vectors(source, loop, own, _VECTORS * lanes, lanes, element)
+        yield from _vectors(source, loop, own, _VECTORS * lanes, lanes)
         yield from (f"select({loop}, {isa})", f"{'hardware_loop' if turns > 1 else 'block'}({loop})")
     if whole < size:
         last, own = (f"{loop}_t", f"{own}r") if whole else (loop, own)
-        yield from _vectors(source, last, own, size - whole, lanes, element)
+        yield from _vectors(source, last, own, size - whole, lanes)
         yield from (f"select({last}, {isa})", f"block({last})")
 
 
-def _vectors(source: str, loop: str, own: str, size: int, lanes: int, element: str) -> Iterator[str]:
+def _vectors(source: str, loop: str, own: str, size: int, lanes: int) -> Iterator[str]:
     """Turns that move so many elements each, vector by vector."""
     vector, lanes = loop, min(lanes, size)
     if size > lanes:
@@ -49,5 +46,5 @@ def _vectors(source: str, loop: str, own: str, size: int, lanes: int, element: s
         yield f"split({loop}, {vector}, {size})"
     yield from (
         f"split({vector}, {own}l, {lanes}{', early' * (size % lanes > 0)})",
-        f"stage({source}, {vector}, {own}q, q{element})",
+        f"stage({source}, {vector}, {own}q, q)",
     )

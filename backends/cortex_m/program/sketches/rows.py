@@ -48,7 +48,7 @@ def rows_of_pixels(s: PixelRows) -> Iterator[str]:
     if s.copied:
         yield from (step for part in parts for step in _copied(part))
     if not s.constant:
-        yield from (*pixel_terms(s), *(step for part in parts for step in brought_together(part)))
+        yield from (*pixel_terms(s.depth, s.row), *(step for part in parts for step in brought_together(part)))
     for part in parts:
         yield from _selected(part)
     # What runs ahead comes last: schedules that differ in that alone share all trees before.
