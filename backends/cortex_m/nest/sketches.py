@@ -157,9 +157,17 @@ def _guess(what: Contraction, name: str, knobs: Mapping[str, tuple[Choice, ...]]
     def best(around: Mapping[str, Choice], *open_knobs: str, waits: bool = True) -> _NestGuess | None:
         return next(_legal(what, name, sorted(alike(around, *open_knobs, waits=waits))), None)
 
-    starts = (("tile", "image"), ("tile", "share", "unroll", "image"), ("tile", "image", "block", "tiles"))
-    near = (("weights", "outer", "block", "tiles"), ("tile", "image", "share"), ("weights", "outer", "block"))
-    last = ("tile", "tail", "held"), ("repeats", "finish_repeats")
+    starts: Sequence[Sequence[str]] = (
+        ("tile", "image"),
+        ("tile", "share", "unroll", "image"),
+        ("tile", "image", "block", "tiles"),
+    )
+    near: Sequence[Sequence[str]] = (
+        ("weights", "outer", "block", "tiles"),
+        ("tile", "image", "share"),
+        ("weights", "outer", "block"),
+    )
+    last: Sequence[Sequence[str]] = ("tile", "tail", "held"), ("repeats", "finish_repeats")
     guess = next((found for open_knobs in starts if (found := best(first, *open_knobs))), None)
     if guess is None:
         return None
