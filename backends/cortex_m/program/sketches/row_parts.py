@@ -46,6 +46,8 @@ class RowPart:
     @property
     def inner(self) -> str:
         """The loop over a block."""
+        if not self.s.constant:
+            return f"{self.loop}mb"
         return self.loop if self.block == self.channels else f"{self.loop}m"
 
     @property
@@ -87,6 +89,9 @@ class RowPart:
     @property
     def unrolled(self) -> int:
         """Pixels in a turn of a hardware loop over them."""
+        result = self.s.result
+        if result.terms and (result.table or result.clamped):
+            return 1
         return next(n for n in (4, 3, 2, 1) if self.s.together % n == 0)
 
     @property
@@ -200,10 +205,10 @@ class SumGroup:
 
     @property
     def loads(self) -> int:
-        """Vectors that a turn loads."""
+        """Vectors that a turn loads, as far as no other load has moved their pointer on."""
         s, each = self.part.s, self.pixels + self.width
         if s.unroll:
-            return s.unroll * each
+            return s.unroll * each if s.constant else 1
         return self.repeats * (s.vectors * each - self.held * self.pixels + (s.short > 0) * self.width)
 
     @property
@@ -234,6 +239,8 @@ class SumGroup:
     @property
     def weights(self) -> str:
         """The constant that it reads."""
+        if not self.part.s.constant:
+            return self.part.named("W")
         return f"{self.part.named('w')}{self.behind.removesuffix('p')}"
 
     @property
