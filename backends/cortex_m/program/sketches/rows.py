@@ -8,7 +8,7 @@ time. Names are those of `program.algorithms`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tosaic.backends.cortex_m.program.sketches.activations import (
     brought_together,
@@ -77,7 +77,7 @@ def _opened(s: PixelRows) -> Iterator[str]:
         yield from brought(s.strip, s.strip.tile, "k")
 
 
-def _strips(parts: list[RowPart]) -> list[str]:
+def _strips(parts: Sequence[RowPart]) -> list[str]:
     """What the names of strips of tiles end in."""
     s = parts[0].s
     if s.strip is None or s.strip.tile != "sx":
