@@ -92,8 +92,12 @@ class KernelTask:
         """The ops and the shape of the first result, e.g. `conv2d+rescale 1x32x32x16`."""
         return self._facts.name
 
-    @cached_property
+    @property
     def space(self) -> Space:
+        return self._space
+
+    @cached_property
+    def _space(self) -> Space:
         if self.given is not None:
             return Space((Variant(self.given.variant, {name: (value,) for name, value in self.given.knobs}),))
         offered = {
