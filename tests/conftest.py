@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+"""Tests share the cores; torch's threads wait for each other without giving theirs up."""
 
 ROOT = Path(__file__).parent
 FAST = (

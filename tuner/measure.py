@@ -7,6 +7,7 @@ import math
 import os
 import pickle
 import signal
+import sys
 import tempfile
 import time
 from collections import deque
@@ -93,9 +94,11 @@ class LocalWorkers:
         self.close()
 
     def close(self) -> None:
-        """Kill the workers; what is under way is lost."""
+        """Let idle workers wait for the next `LocalWorkers`, and kill the others: what is under way is lost."""
         for worker in self._workers:
-            worker.kill()
+            if worker.batch is not None or not _WAITING.keep(worker):
+                worker.kill()
+        self._workers.clear()
 
     def submit(
         self,
@@ -149,7 +152,7 @@ class LocalWorkers:
                 return self._replace(worker) if worker.dead() else worker
         if len(self._workers) == self._count:
             return None
-        self._workers.append(_Worker())
+        self._workers.append(_WAITING.take() or _Worker())
         return self._workers[-1]
 
     def _replace(self, worker: _Worker) -> _Worker:
@@ -191,6 +194,7 @@ class _Worker(Server):
     def __init__(self) -> None:
         self.batch: Batch | None = None
         self.ready = False
+        self.started_in = _surroundings()
         self.limit = self.deadline = math.inf
         self._said: BinaryIO = tempfile.TemporaryFile()  # noqa: SIM115 - closed by kill
         super().__init__("tosaic.tuner.worker", self._said)
@@ -221,6 +225,51 @@ class _Worker(Server):
     def kill(self) -> None:
         super().kill()
         self._said.close()
+
+
+class _Waiting:
+    """Workers without work, as a process takes longer to start than to measure a small kernel."""
+
+    MOST = 2
+
+    def __init__(self) -> None:
+        self._workers: list[_Worker] = []
+        self._started_in: object = None
+
+    def keep(self, worker: _Worker) -> bool:
+        """Whether there is room for a worker."""
+        self._forget_others()
+        if len(self._workers) == self.MOST or worker.started_in != self._started_in or worker.dead():
+            return False
+        self._workers.append(worker)
+        return True
+
+    def take(self) -> _Worker | None:
+        """One that was started as a new one would be; None where there is none."""
+        self._forget_others()
+        while self._workers:
+            worker = self._workers.pop()
+            if not worker.dead():
+                return worker
+            worker.kill()
+        return None
+
+    def _forget_others(self) -> None:
+        """Kill those that were started in another environment."""
+        now = _surroundings()
+        if now != self._started_in:
+            for worker in self._workers:
+                worker.kill()
+            self._workers.clear()
+            self._started_in = now
+
+
+_WAITING = _Waiting()
+
+
+def _surroundings() -> object:
+    """What a process takes over from the one that starts it."""
+    return dict(os.environ), os.getcwd(), list(sys.path)
 
 
 def _halves(batch: Batch) -> list[Batch]:

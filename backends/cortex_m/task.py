@@ -94,7 +94,21 @@ class KernelTask:
 
     @property
     def space(self) -> Space:
-        return self._facts.space
+        return self._space
+
+    @cached_property
+    def _space(self) -> Space:
+        if self.given is not None:
+            return Space((Variant(self.given.variant, {name: (value,) for name, value in self.given.knobs}),))
+        offered = {
+            family.name: [
+                Variant(f"{family.name}.{variant.name}", variant.knobs, self._fitting(family, workload, variant))
+                for variant in family.variants(workload, self.core)
+            ]
+            for family, workload in self._facts.matches
+        }
+        chosen = [variant for name in self.families for variant in offered.get(name, [])]
+        return Space(tuple(chosen or [variant for variants in offered.values() for variant in variants]))
 
     @property
     def algorithms(self) -> Mapping[str, Algorithm]:
@@ -164,26 +178,13 @@ class KernelTask:
         families.sort(key=lambda family: family.rank)
         tried = [(family, family.match(kernel)) for family in families]
         found = [(family, workload) for family, workload in tried if workload is not None]
-        return _Facts(found, is_exact(kernel), self._key(found), _name(kernel), self._space(found))
+        return _Facts(found, is_exact(kernel), self._key(found), _name(kernel))
 
     def _key(self, found: Sequence[_Match]) -> str:
         parts = [f"core: {self.core.name}", *([f"families: {', '.join(self.families)}"] if self.families else [])]
         parts += [f"memories: {', '.join(map(str, self.memories))}"] if self.memories else []
         parts += [] if self.given is None else [f"given: {self.given}"]
         return "\n".join([*parts, *(f"{family.name}: {workload.key}" for family, workload in found)])
-
-    def _space(self, found: Sequence[_Match]) -> Space:
-        if self.given is not None:
-            return Space((Variant(self.given.variant, {name: (value,) for name, value in self.given.knobs}),))
-        offered = {
-            family.name: [
-                Variant(f"{family.name}.{variant.name}", variant.knobs, self._fitting(family, workload, variant))
-                for variant in family.variants(workload, self.core)
-            ]
-            for family, workload in found
-        }
-        chosen = [variant for name in self.families for variant in offered.get(name, [])]
-        return Space(tuple(chosen or [variant for variants in offered.values() for variant in variants]))
 
     def _fitting(
         self, family: KernelFamily, workload: Workload, variant: Variant
@@ -226,7 +227,6 @@ class _Facts:
     exact: bool
     key: str
     name: str
-    space: Space
 
 
 def _name(kernel: ir.Operation) -> str:

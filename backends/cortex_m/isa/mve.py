@@ -154,9 +154,8 @@ def _products(dtype: str) -> Row:
     lanes, kind = REGISTERS["q"] // BYTES[dtype], f"s{8 * BYTES[dtype]}"
     operands = formals(d="i32 r", a=f"{dtype} q", b=f"{dtype} q")
     begins = f"vmladav.{kind} {{d}}, {{a}}, {{b}}"
-    return Row(
-        f"vmladava.{kind}", lanes, "d += a[l] * b[l]", operands, f"vmladava.{kind} {{d}}, {{a}}, {{b}}", first=begins
-    )
+    text = f"vmladava.{kind} {{d}}, {{a}}, {{b}}"
+    return Row(f"vmladava.{kind}", lanes, "d += a[l] * b[l]", operands, text, first=begins, masks=True)
 
 
 def _joined(dtype: str) -> Iterator[Row]:
@@ -189,6 +188,7 @@ class Mve(Isa):
         *(row for both in _WIDTHS for row in _apart(*both)),
         Row("strd", 2, "d[l] = a[l]", formals(d="i32 m", a="i32 r"), "strd {a0}, {a1}, {d}", PAIR, 4, moves=PAIR[1]),
         *(_near_to(dtype) for dtype in INTEGERS),
+        Row("ldr.near", 1, "d = a", formals(d="i32 r", a="i32 m"), "ldr {d}, {a}", FAR, 4, moves=NEAR),
         Row("mov.0", 1, "d = 0", formals(d="i32 r"), "mov.w {d}, #0"),
         Row("mov", 1, "d = a", formals(d="i32 r", a="i32 r"), "mov {d}, {a}"),
         Row(

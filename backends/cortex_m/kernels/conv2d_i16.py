@@ -81,7 +81,7 @@ class Conv2dI16(ProgramFamily):
         scale = constants["multiplier"], constants["shift"]
         factors = kernel.pack_factors(constants["bias"], *(scale if what.finish.form == "wide" else widened(*scale)))
         weights = kernel.pack_weights(constants["weights"].reshape(what.channels, -1))
-        return kernel.source("conv2d_i16", np.append(constants["range"], 0).astype(np.int32), weights, factors, None)
+        return kernel.source("conv2d_i16", np.append(constants["range"], 0).astype(np.int32), weights, factors)
 
     def vector_trace(self, workload: Workload, schedule: Schedule, core: Core) -> Sequence[Step]:
         return scheduled(_contraction(workload, core), schedule, core).nest.trace
@@ -97,6 +97,6 @@ def _contraction(workload: Workload, core: Core) -> Contraction:
     in_bytes = replace(geometry, channels=geometry.channels * INT16.itemsize)
     element = np.dtype(str(workload.attributes.get("result", "int16"))).itemsize
     clamped = bool(workload.attributes["clamped"])
-    finish = Finish(element, form, clamped, table=False, terms=False, pipeline=core.pipeline)
+    finish = Finish(element, form, clamped, core.pipeline)
     dot = DOTS["i16 wide" if form == "wide" else "i16"]
     return Contraction(in_bytes.flattened, number(workload, "out_channels"), dot, finish)

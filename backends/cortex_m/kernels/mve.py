@@ -15,24 +15,15 @@ int8x16_t vldrbq_z_s8(const int8_t *, mve_pred16_t)
 int32x4_t vldrwq_s32(const int32_t *)
 int8x16_t vldrbq_gather_offset_z_s8(const int8_t *, uint8x16_t, mve_pred16_t)
 int32x4_t vshlq_n_s32(int32x4_t, int)
-int16x8_t vldrbq_gather_offset_s16(const int8_t *, uint16x8_t)
-int16x8_t vldrbq_gather_offset_z_s16(const int8_t *, uint16x8_t, mve_pred16_t)
 void vstrbq_s8(int8_t *, int8x16_t)
 void vstrbq_p_s8(int8_t *, int8x16_t, mve_pred16_t)
-void vstrbq_s16(int8_t *, int16x8_t)
 void vst4q_s8(int8_t *, int8x16x4_t)
 mve_pred16_t vctp8q(uint32_t)
-mve_pred16_t vctp16q(uint32_t)
-mve_pred16_t vctp32q(uint32_t)
 int8x16_t vpselq_s8(int8x16_t, int8x16_t, mve_pred16_t)
 int8x16_t vdupq_n_s8(int8_t)
 int32x4_t vdupq_n_s32(int32_t)
-uint16x8_t vidupq_n_u16(uint32_t, int)
 int8x16_t vreinterpretq_s8_s32(int32x4_t)
-int32x4_t vreinterpretq_s32_s8(int8x16_t)
-int32_t vaddvaq_s8(int32_t, int8x16_t)
-int32_t vaddvaq_s16(int32_t, int16x8_t)
-uint16x8_t vmulq_n_u16(uint16x8_t, uint16_t)"""
+int32x4_t vreinterpretq_s32_s8(int8x16_t)"""
 
 
 def declaration(intrinsic: str) -> str:
@@ -54,8 +45,6 @@ PRELUDE = """\
 #define VECTOR(lanes) __attribute__((__neon_vector_type__(lanes), __clang_arm_mve_strict_polymorphism))
 typedef VECTOR(16) int8_t int8x16_t;
 typedef VECTOR(16) uint8_t uint8x16_t;
-typedef VECTOR(8) int16_t int16x8_t;
-typedef VECTOR(8) uint16_t uint16x8_t;
 typedef VECTOR(4) int32_t int32x4_t;
 typedef VECTOR(4) uint32_t uint32x4_t;
 typedef struct { int8x16_t val[4]; } int8x16x4_t;

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import itemgetter
 from typing import ClassVar
 
@@ -117,7 +118,7 @@ class PixelSketch(VectorConv2d):
         """Of those that differ in pixels together a few, and of those that differ in how results are finished, or in
         loads that run ahead, the usual one: they say little of what differs else."""
         row = self.row(fixed)
-        places = _PLACES if site.waits_for_memory else _PLACES[:1]
+        places = knobs["weights"] if site.waits_for_memory else knobs["weights"][:1]
         others = [
             *assignments({"weights": places, **{name: knobs[name] for name in ("share", "repeats", "unroll", "held")}})
         ]
@@ -159,6 +160,10 @@ class PixelSketch(VectorConv2d):
         Raises:
             RefusedError: there is none with these.
         """
+        return _rows(self, tuple(knobs.items()))
+
+    def numbers(self, knobs: Knobs) -> PixelRows:
+        """As `rows`, anew."""
         pixels, width = tile_sizes(str(knobs["tile"]))
         together, share, block, repeats, unroll, held, finish, ahead, finish_ahead = map(int, _NUMBERS(knobs))
         if not max(pixels, share) <= together <= self.row(knobs):
@@ -197,7 +202,9 @@ class PixelSketch(VectorConv2d):
     def _finishes(self, share: int, ahead: int) -> bool:
         """Whether the vectors that whole vectors of results of so many pixels take fit the registers."""
         factors = len(self.result.factors) if share > 1 else 1
-        return max(2 * share + factors + 1, ahead + share + 1) <= VECTORS - 2 * self.epilogue.clamped
+        crowded = self.result.terms * (1 + self.result.table + (self.form == "shifted") + (not self.result.uniform))
+        staying = 2 * self.epilogue.clamped + (self.result.uniform and self.result.form == "rounded")
+        return max(2 * share + factors + 1, ahead + share + 1 + crowded) <= VECTORS - staying
 
     def steps(self, knobs: Knobs) -> Iterator[str]:
         return rows_of_pixels(self.rows(knobs))
@@ -271,7 +278,8 @@ class PixelSketch(VectorConv2d):
     def _vectors(self, part: RowPart) -> float:
         """Cycles of the finish of whole vectors."""
         s, factors = part.s, len(part.s.result.factors)
-        integers = ({2: 18, 3: 27, 4: 34}[factors] + 2 * s.result.clamped) * s.share
+        integers = {1: 18, 2: 27, 3: 34}[len(s.result.scale)] + 8 * s.result.terms + 2 * s.result.clamped
+        integers *= s.share
         moved = 2 * (4 * (s.share + factors) + s.share) + 4 * s.result.table * s.share
         each = max(integers, moved) + 6 / part.finish + 4 * (s.share == 1) + 2 * (s.finish_ahead == 0)
         shares, groups = -(-s.together // s.share), part.block / LANES
@@ -280,10 +288,15 @@ class PixelSketch(VectorConv2d):
     def _fours(self, part: RowPart) -> float:
         """Cycles of the finish of results by fours, of several pixels with factors that stay."""
         s, factors = part.s, len(part.s.result.factors)
-        each = 12 + 2 * (factors - 2) + 4 * s.result.table
+        each = 12 + 2 * (len(s.result.scale) - 1) + 2 * s.result.terms + 4 * s.result.table
         if not part.pixel:
             return -(-part.block // FOUR) * (each + factors) + _ENTRY
         return -(-part.block // FOUR) * (s.together * (each + 4 / part.unrolled) + _ENTRY + 2 * factors)
+
+
+@lru_cache(maxsize=1 << 14)
+def _rows(what: PixelSketch, knobs: tuple[tuple[str, Choice], ...]) -> PixelRows:
+    return what.numbers(dict(knobs))
 
 
 def _together(row: int) -> list[int]:

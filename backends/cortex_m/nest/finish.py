@@ -1,4 +1,4 @@
-"""How sums become results: bias, RESCALE, zero point, clamp and TABLE of channels that lie side by side."""
+"""How sums become int16 or int32: bias, RESCALE and clamp of channels that lie side by side."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tosaic.backends.cortex_m.kernels.mve import VECTOR, shift_factors
+from tosaic.backends.cortex_m.kernels.mve import shift_factors
 from tosaic.backends.cortex_m.nest.assembly import assembly
 from tosaic.backends.cortex_m.nest.block import (
     AS_BEST,
@@ -26,25 +26,24 @@ _FACTORS = ["bias", "multiplier", "right"]
 NARROWED = [4 * i + first for first in (0, 2, 1, 3) for i in range(4)]
 
 
+_PARAMETERS = "int32_t low, int32_t high"
+
+
 @dataclass(frozen=True)
 class Finish:
     """The code that finishes rows of sums.
 
     Args:
-        element: bytes of a result, 1, 2 or 4.
+        element: bytes of a result, 2 or 4.
         form: `round` where every shift is 31: VQRDMULH; `right` where none is below 32: VQDMULH, then VRSHL; `left`
             elsewhere, which shifts left first. `wide` is for int64 sums, which no vector finishes.
         clamped: whether the bounds are closer than those of the element.
-        table: whether int8 results go through a TABLE.
-        terms: whether each row has a term of its own to add.
         pipeline: timings of the core.
     """
 
     element: int
     form: str
     clamped: bool
-    table: bool
-    terms: bool
     pipeline: Pipeline | None
 
     @property
@@ -56,19 +55,6 @@ class Finish:
     def fields(self) -> int:
         """int32 values of a channel in the table of factors."""
         return {"round": 2, "right": 3, "left": 4, "wide": 4}[self.form]
-
-    @property
-    def lanes(self) -> int:
-        """Results of a vector."""
-        return VECTOR if self.element == 1 else GROUP
-
-    def channel_order(self, channels: int) -> np.ndarray:
-        """The channel behind each sum of a block: int32 (channels,). Whole vectors of int8 lie as they are narrowed."""
-        if self.element != 1:
-            return np.arange(channels, dtype=np.int32)
-        whole = channels // VECTOR
-        blocks = [VECTOR * block + lane for block in range(whole) for lane in NARROWED]
-        return np.array([*blocks, *range(VECTOR * whole, channels)], np.int32)
 
     def factors(self, bias: np.ndarray, multiplier: np.ndarray, shift: np.ndarray) -> np.ndarray:
         """int32 (groups, fields, 4) of a block's channels: bias[, left], multiplier[, right], in the order of use.
@@ -82,8 +68,7 @@ class Finish:
             return np.column_stack([halves, *scale])
         multiplier, right, left = shift_factors(multiplier, shift)
         fields = [bias, left, multiplier, right] if self.form == "left" else [bias, multiplier, right][: self.fields]
-        order = self.channel_order(len(bias))
-        rows = np.stack([np.asarray(field, np.int32)[order] for field in fields])
+        rows = np.stack([np.asarray(field, np.int32) for field in fields])
         padded = np.pad(rows, ((0, 0), (0, missing)))
         return padded.reshape(self.fields, -1, GROUP).transpose(1, 0, 2)
 
@@ -101,7 +86,7 @@ class Finish:
         """C of `void name(a, t, o, ...)`: `rows` rows of sums at `a`, with the factors at `t`, become results at `o`.
 
         Args:
-            name: its symbol; `_parameters` declares the arguments behind `o`.
+            name: its symbol.
             channels: of the block.
             rows: finished together.
             sum_stride: bytes from a row of sums to the next.
@@ -112,29 +97,24 @@ class Finish:
         """
         if self.form == "wide":
             return self._wide(name, channels, rows, sum_stride, out_stride)
-        lanes = self.lanes
-        whole, rest = divmod(channels, lanes)
+        whole, rest = divmod(channels, GROUP)
         sums = "const int32_t *restrict a, const int32_t *restrict t, int8_t *restrict o"
-        lines = [f"INLINE void {name}({sums}, {self._parameters(rows)})", "{"]
+        lines = [f"INLINE void {name}({sums}, {_PARAMETERS})", "{"]
         done, strides = 0, (sum_stride, out_stride)
         for count, times in ((repeats, whole // repeats), (1, whole % repeats)):
             if not times:
                 continue
-            turn = [i for _ in range(count) for i in (self._sixteen(rows) if self.element == 1 else self._four(rows))]
+            turn = [instruction for _ in range(count) for instruction in self._four(rows)]
             lines += self._statement(turn, times, hoisted if times > 1 else 0, rows, done, strides, issue)
-            done += count * times * lanes
-        if groups := rest // GROUP:
-            turn = [instruction for _ in range(groups) for instruction in self._four(rows)]
-            lines += self._statement(turn, 1, 0, rows, done, strides, issue)
-            done += groups * GROUP
-        if left := rest % GROUP:
-            lines += self._statement(self._four(rows, left), 1, 0, rows, done, strides, issue, left)
+            done += count * times * GROUP
+        if rest:
+            lines += self._statement(self._four(rows, rest), 1, 0, rows, done, strides, issue, rest)
         return [*lines, "}"]
 
     def _wide(self, name: str, channels: int, rows: int, sum_stride: int, out_stride: int) -> list[str]:
         """The function on int64 sums: bias, multiplier and shift of a channel lie together."""
         return [
-            f"INLINE void {name}(const int64_t *a, const int32_t *t, int8_t *o, {self._parameters(rows)})",
+            f"INLINE void {name}(const int64_t *a, const int32_t *t, int8_t *o, {_PARAMETERS})",
             "{",
             f"  for (int r = 0; r < {rows}; r++)",
             f"    for (int c = 0; c < {channels}; c++) {{",
@@ -144,17 +124,6 @@ class Finish:
             "    }",
             "}",
         ]
-
-    def _parameters(self, rows: int) -> str:
-        """The declaration of the arguments behind `a, t, o`."""
-        terms = [f"int32_t term{r}" for r in range(rows)] if self.terms else []
-        return ", ".join(["int32_t zero", "int32_t low", "int32_t high", "const int8_t *lookup", *terms])
-
-    def _scalars(self, rows: int) -> list[str]:
-        names = ["zero"] if self.element == 1 else []
-        names += ["low", "high"] if self.clamped else []
-        names += ["lookup"] if self.table else []
-        return [*names, *(f"term{r}" for r in range(rows) if self.terms)]
 
     def _statement(
         self,
@@ -175,15 +144,14 @@ class Finish:
         pointers |= {f"o{r}": f"o + {r * strides[1] + self.element * done}" for r in range(rows)}
         pointers["table"] = f"t + {self.fields * done}"
         held = {"qlow": "q6", "qhigh": "q7"} if self.clamped else {}
-        scalars = self._scalars(rows)
+        scalars = ["low", "high"] if self.clamped else []
         registers = {**{name: f"%[{name}]" for name in (*pointers, *scalars)}, **held}
         free = tuple(f"q{i}" for i in range(8) if f"q{i}" not in held.values())
         body = tuple(with_late_loads(turn, registers))
         code = ordered(InstructionBlock(body, registers, free), self.pipeline, hoisted, issue)
         entry, leave = list(code.entry), list[str]()
         if held:
-            width = 8 if turn[-1].mnemonic == "vstrb.8" else 32
-            entry = [f"vdup.{width} q6, %[low]", f"vdup.{width} q7, %[high]", *entry]
+            entry = ["vdup.32 q6, %[low]", "vdup.32 q7, %[high]", *entry]
         if left:
             scalars, entry, leave = [*scalars, "left"], ["vmrs lr, p0", "vctp.32 %[left]", *entry], ["vmsr p0, lr"]
         text = " ".join([*entry, *code.turn])
@@ -200,102 +168,57 @@ class Finish:
         ]
 
     def _scaled(self, rows: int) -> list[BlockInstruction]:
-        """Four sums of every row, from their load to their rescaled value `v<row>`, with the zero point where VQRDMLASH
-        adds it."""
+        """Four sums of every row, from their load to their rescaled value `v<row>`."""
         loads = {
             name: BlockInstruction("vldrw.u32", f"{{{name}}}, [{{table}}], #16", (name, "table"), ("table",))
             for name in self.names
         }
         code = list(loads.values()) if rows > 1 else []
 
-        def use(mnemonic: str, target: str, factor: str, added: str = "") -> None:
+        def use(mnemonic: str, target: str, factor: str) -> None:
             if rows == 1:
                 code.append(loads[factor])
-            operands = (
-                f"{{{target}}}, {{{factor}}}, {{{added}}}" if added else f"{{{target}}}, {{{target}}}, {{{factor}}}"
-            )
-            code.append(BlockInstruction(mnemonic, operands, (target,), (target,)))
+            code.append(update(mnemonic, target, factor))
 
         for r in range(rows):
             v, a = f"v{r}", f"a{r}"
             code.append(BlockInstruction("vldrw.u32", f"{{{v}}}, [{{{a}}}], #16", (v, a), (a,)))
             use("vadd.i32", v, "bias")
-            if self.terms:
-                code.append(update("vadd.i32", v, f"term{r}"))
             if self.form == "left":
                 use("vqshl.s32", v, "left")
-            if self._adds_zero:
-                use("vqrdmlash.s32", v, "multiplier", "zero")
-                continue
             use("vqrdmulh.s32" if self.form == "round" else "vqdmulh.s32", v, "multiplier")
             if self.form != "round":
                 use("vrshl.s32", v, "right")
         return code
 
-    @property
-    def _adds_zero(self) -> bool:
-        """Whether the rescale adds the zero point of int8 results."""
-        return self.form == "round" and self.element == 1
-
     def code_bytes(self, rows: int, repeats: int) -> int:
-        """Bytes of a turn of `repeats` vectors of int8 results of every row."""
+        """About the bytes of the turns that finish `repeats` times sixteen results of every row."""
         return 4 * repeats * (4 * (self.fields + rows * (self.fields + 2)) + 7 * rows)
 
     def vectors(self, rows: int, hoisted: int) -> int:
         """Vector registers that the code for `rows` rows needs, beside the bounds."""
         factors = self.fields if rows > 1 else 1
-        return max(2 * rows * (self.element == 1) + factors + 1, hoisted + rows + 1)
+        return max(factors + 1, hoisted + rows + 1)
 
     @property
     def spare_vectors(self) -> int:
         """Vector registers that hold no bounds."""
         return 8 - 2 * self.clamped
 
-    def _sixteen(self, rows: int) -> list[BlockInstruction]:
-        """Sixteen channels of int8."""
-        code: list[BlockInstruction] = []
-        for quarter in range(4):
-            half, lane = ("even", "odd")[quarter // 2], "bt"[quarter % 2]
-            code += self._scaled(rows)
-            for r in range(rows):
-                into = f"{half}{r}"
-                keeps = (into,) if lane == "t" else ()
-                code.append(BlockInstruction(f"vqmovn{lane}.s32", f"{{{into}}}, {{v{r}}}", (into,), keeps))
-        for r in range(rows):
-            b = f"b{r}"
-            if not self._adds_zero:
-                code += [update("vqadd.s16", f"{half}{r}", "zero") for half in ("even", "odd")]
-            code.append(BlockInstruction("vqmovnb.s16", f"{{{b}}}, {{even{r}}}", (b,)))
-            code.append(BlockInstruction("vqmovnt.s16", f"{{{b}}}, {{odd{r}}}", (b,), (b,)))
-            if self.clamped:
-                code += [update("vmax.s8", b, "qlow"), update("vmin.s8", b, "qhigh")]
-            if self.table:
-                code.append(BlockInstruction("vldrb.u8", f"{{y{r}}}, [{{lookup}}, {{{b}}}]", (f"y{r}",), apart=True))
-                b = f"y{r}"
-            code.append(BlockInstruction("vstrb.8", f"{{{b}}}, [{{o{r}}}], #16", (f"o{r}",), (f"o{r}",)))
-        return code
-
     def _four(self, rows: int, count: int = GROUP) -> list[BlockInstruction]:
         """The next four channels, of which `count` exist."""
         code = self._scaled(rows)
         for r in range(rows):
             v = f"v{r}"
-            if self.element == 1 and not self._adds_zero:
-                code.append(update("vadd.i32", v, "zero"))
             if self.clamped:
                 code += [update("vmax.s32", v, "qlow"), update("vmin.s32", v, "qhigh")]
-            else:
-                kinds = {1: ("s32", "s16"), 2: ("s32",), 4: ()}[self.element]
-                code += [BlockInstruction(f"vqmovnb.{kind}", f"{{{v}}}, {{{v}}}", (v,), (v,)) for kind in kinds]
-            if self.table:
-                code += [BlockInstruction(f"vmovlb.{kind}", f"{{{v}}}, {{{v}}}", (v,), (v,)) for kind in ("u8", "u16")]
-                code.append(BlockInstruction("vldrb.u32", f"{{y{r}}}, [{{lookup}}, {{{v}}}]", (f"y{r}",), apart=True))
-                v = f"y{r}"
+            elif self.element == 2:
+                code.append(BlockInstruction("vqmovnb.s32", f"{{{v}}}, {{{v}}}", (v,), (v,)))
             code.append(self._store_four(v, f"o{r}", count))
         return code
 
     def _store_four(self, value: str, pointer: str, count: int) -> BlockInstruction:
-        kind = {1: "vstrb", 2: "vstrh", 4: "vstrw"}[self.element]
+        kind = {2: "vstrh", 4: "vstrw"}[self.element]
         mnemonic = f"{kind}.32" if count == GROUP else f"vpst\\n{kind}t.32"
         return BlockInstruction(
             mnemonic, f"{{{value}}}, [{{{pointer}}}], #{GROUP * self.element}", (pointer,), (pointer,)

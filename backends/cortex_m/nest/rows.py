@@ -38,11 +38,10 @@ class Dot:
 
 DOTS: Mapping[str, Dot] = MappingProxyType(
     {
-        "i8": Dot(1, ("vldrb.u8", 127), ("vldrw.u32", 508), "vldrb.u8", "vmladav.s8", "vmladava.s8"),
         "i16": Dot(2, ("vldrh.u16", 254), ("vldrw.u32", 508), "vldrb.s16", "vmladav.s16", "vmladava.s16"),
         "i16 wide": Dot(
             2, ("vldrh.u16", 254), ("vldrw.u32", 508), "vldrb.s16", "vmlaldav.s16", "vmlaldava.s16", registers=2
         ),
     }
 )
-"""MVE's dot products: int8 to int32; int16 by int8 to int32, and to int64 where that may not suffice."""
+"""MVE's dot products of int16 by int8: to int32, and to int64 where that may not suffice."""

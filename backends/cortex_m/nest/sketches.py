@@ -14,9 +14,7 @@ from tosaic.backends.cortex_m.kernels.mve import VECTOR
 from tosaic.backends.cortex_m.nest.assembly import VECTORS
 from tosaic.backends.cortex_m.nest.block import AS_BEST, Issue
 from tosaic.backends.cortex_m.nest.contraction import Contraction
-from tosaic.backends.cortex_m.nest.finish import GROUP
 from tosaic.backends.cortex_m.nest.nest import Nest
-from tosaic.backends.cortex_m.nest.resident import ResidentKernel
 from tosaic.backends.cortex_m.nest.sums import PAIRS, SUMS, SumsKernel
 from tosaic.backends.cortex_m.nest.tiled import Tiled
 from tosaic.backends.cortex_m.nest.window_reader import MOST_PADDED
@@ -27,16 +25,10 @@ from tosaic.support.errors import BackendError
 from tosaic.tuner.space import Choice, Schedule, Variant
 
 _FEW_SUMS = 64
-# Bytes of windows that few vectors of weights meet.
-_SHALLOW = 64
 # Times the fewest cycles, for which less code is preferred.
 _NEAR = 1.01
-# Kernels with weights in registers whose turns are ordered before one is chosen.
-_COMPARED = 12
 # The first choices; the scheduler orders longer turns less well than the counts promise, which only a trial tells.
 _MOST_GUESSED = {"repeats": 4, "finish_repeats": 3}
-# Bytes of working memory that are worth as much as all cycles, where a statement may walk over any number of pixels.
-_DEAR_SCRATCH = 1 << 14
 # The knobs that hoist loads of a stage.
 _HOISTS = {"ahead": "sums", "finish_ahead": "out"}
 # The orders of a turn: a priority of the list scheduler, and from how few instructions it chooses.
@@ -48,21 +40,17 @@ _BLOCKS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 @lru_cache(maxsize=256)
 def sketches(what: Contraction, site: Site) -> Sequence[Variant]:
     """`image`: windows are read where the image lies, pixels of a row together. `windows`: they are copied side by side
-    first (im2col), pixels of all rows together; not where they lie side by side as they are. `resident`: rows of a
-    product of two activations, where they are short; weights stay in registers (`nest.resident`).
+    first (im2col), pixels of all rows together; not where they lie side by side as they are.
 
     Knobs: `tile`, pixels x channels of the register block; `repeats` of it in one turn; `tiles` of pixels whose sums
     lie in scratch at a time; `tail`, whether the last of them in a row starts `early` or is `short`; `block` of
     channels; `outer`, the loop outside of the other; `weights`, where a block of them is read; `unroll`, vectors of the
     depth in one turn; `held` vectors of the windows; `share`, pixels that share one reading of the factors;
     `finish_repeats`, vectors of results in one turn; `ahead` and `finish_ahead`, loads executed one turn ahead; `issue`
-    and `finish_issue`, what is issued first in a turn; `image`, where it is read. Of `resident`: `held` weight vectors;
-    `factors`, held or read in each turn; `unroll`, groups of four sums in one turn; `pixels` that one statement walks
-    over. The first schedule of a variant is the one that promises the fewest cycles at its site.
+    and `finish_issue`, what is issued first in a turn; `image`, where it is read. The first schedule of a variant is
+    the one that promises the fewest cycles at its site.
     """
     names = ["image"] if what.geometry.kernel == (1, 1) else ["image", "windows"]
-    if what.finish.terms and what.geometry.pixels > 1 and what.depth <= _SHALLOW:
-        names.append("resident")
     knobs = {name: _knobs(what, name) for name in names}
     found = [(guess, name) for name in names if (guess := _remembered(what, name, knobs[name], site))]
     return [
@@ -94,19 +82,9 @@ def _knobs(what: Contraction, name: str) -> dict[str, tuple[Choice, ...]]:
     around: dict[str, tuple[Choice, ...]] = {
         "block": (what.channels, *reversed(blocks)) if many else _small_first((*blocks, what.channels)),
         "outer": ("pixels", "channels") if many else ("pixels",),
-        "weights": ("params", "scratch") if many and not finish.terms else ("params",),
+        "weights": ("params", "scratch") if many else ("params",),
         "image": ("in_place", "padded") if padded else ("in_place",),
     }
-    if name == "resident":
-        return {
-            "held": (4, 3, 5, 6, 2, 1, 0),
-            "factors": ("held", "read"),
-            "unroll": (1, 2, 3, 4, 6, 8),
-            "pixels": tuple(n for n in (row, 256, 192, 128, 96, 64, 48, 32, 24, 16) if n <= row),
-            "issue": ISSUES,
-            "block": around["block"],
-            "outer": around["outer"],
-        }
 
     def alone(*choices: int) -> tuple[int, ...]:
         """Further choices for one pixel, whose other knobs leave little open."""
@@ -173,21 +151,23 @@ def _guess(what: Contraction, name: str, knobs: Mapping[str, tuple[Choice, ...]]
                 counts = kernel.counts()
                 if site.holds(counts):
                     cycles = estimate(counts) + waits * site.waits(kernel.walks(), what.finish.pipeline)
-                    cycles *= 1 + counts["scratch"] / _DEAR_SCRATCH * (name == "resident")
                     found.append(_NestGuess(cycles, counts["scratch"], counts["code"], guess))
         return found
 
     def best(around: Mapping[str, Choice], *open_knobs: str, waits: bool = True) -> _NestGuess | None:
         return next(_legal(what, name, sorted(alike(around, *open_knobs, waits=waits))), None)
 
-    if name == "resident":
-        starts: Sequence[Sequence[str]] = (("held", "factors", "pixels"),)
-        near: Sequence[Sequence[str]] = (("pixels", "outer", "block"), ("held", "factors"))
-        last: Sequence[Sequence[str]] = (("held", "factors", "unroll"),)
-    else:
-        starts = (("tile", "image"), ("tile", "share", "unroll", "image"), ("tile", "image", "block", "tiles"))
-        near = (("weights", "outer", "block", "tiles"), ("tile", "image", "share"), ("weights", "outer", "block"))
-        last = ("tile", "tail", "held"), ("repeats", "finish_repeats")
+    starts: Sequence[Sequence[str]] = (
+        ("tile", "image"),
+        ("tile", "share", "unroll", "image"),
+        ("tile", "image", "block", "tiles"),
+    )
+    near: Sequence[Sequence[str]] = (
+        ("weights", "outer", "block", "tiles"),
+        ("tile", "image", "share"),
+        ("weights", "outer", "block"),
+    )
+    last: Sequence[Sequence[str]] = ("tile", "tail", "held"), ("repeats", "finish_repeats")
     guess = next((found for open_knobs in starts if (found := best(first, *open_knobs))), None)
     if guess is None:
         return None
@@ -200,10 +180,7 @@ def _guess(what: Contraction, name: str, knobs: Mapping[str, tuple[Choice, ...]]
             tried.append(start)
         guess = min(tried)
     for open_knobs in last:
-        guesses = _legal(what, name, sorted(alike(guess.assignment, *open_knobs)))
-        if name == "resident":
-            guesses = (_measured(what, each) for each in itertools.islice(guesses, _COMPARED))
-        compared = list(guesses)
+        compared = list(_legal(what, name, sorted(alike(guess.assignment, *open_knobs))))
         least = min(compared).cycles
         guess = min((each for each in compared if each.cycles <= _NEAR * least), key=lambda each: each.code)
     return guess
@@ -220,13 +197,6 @@ def _legal(what: Contraction, name: str, guesses: Sequence[_NestGuess]) -> Itera
         with suppress(BackendError):
             _verified(what, name, assigned(guess.assignment))
             yield guess
-
-
-def _measured(what: Contraction, guess: _NestGuess) -> _NestGuess:
-    """The guess with the cycles of its turns as the core's timings have them."""
-    kernel = _verified(what, "resident", assigned(guess.assignment))
-    assert isinstance(kernel, ResidentKernel)
-    return replace(guess, cycles=guess.cycles * kernel.measured_pace / kernel.pace)
 
 
 def beginning_with(
@@ -336,8 +306,6 @@ def _distinct(what: Contraction, name: str, knobs: tuple[tuple[str, Choice], ...
 
 @lru_cache(maxsize=4096)
 def _kernel(what: Contraction, variant: str, knobs: tuple[tuple[str, Choice], ...]) -> Tiled:
-    if variant == "resident":
-        return ResidentKernel(what, _resident(what.nest, dict(knobs), what.depth), None)
     return SumsKernel(what, _sketch(what.nest, variant, dict(knobs), what.depth), None)
 
 
@@ -387,18 +355,3 @@ def issued(nest: Nest, stage: str, issue: Choice) -> Nest:
     priority, _, window = str(issue).partition(" of ")
     found = Issue(priority, int(window)) if window else Issue(priority)
     return nest.apply("issue", stage, *found) if found != AS_BEST else nest
-
-
-def _resident(nest: Nest, k: Mapping[str, Choice], depth: int) -> Nest:
-    """The trace of the variant whose weights stay in registers, applied."""
-    for operand, place in (("image", "in_place"), ("windows", "image"), ("weights", "params")):
-        nest = nest.apply("place", operand, place)
-    nest = nest.apply("split", "out", "x", "xo", int(k["pixels"])).apply("split", "out", "xo", "xu", int(k["unroll"]))
-    nest = nest.apply("split", "out", "n", "no", int(k["block"])).apply("split", "out", "no", "ni", GROUP)
-    shared = ["y", "x", "n"] if k["outer"] == "pixels" else ["n", "y", "x"]
-    nest = nest.apply("order", "out", *shared, "no", "xo", "xu", "ni")
-    nest = nest.apply("lanes", "out", "ni").apply("unroll", "out", "xu").apply("turn", "out", "xo")
-    nest = nest.apply("compute_at", "sums", "out", "xo").apply("split", "sums", "k", "kl", min(VECTOR, depth))
-    nest = nest.apply("lanes", "sums", "kl")
-    nest = nest.apply("hold", "weights", int(k["held"])).apply("hold", "factors", int(k["factors"] == "held"))
-    return issued(nest, "out", k["issue"])

@@ -64,7 +64,7 @@ class SumsKernel(Tiled):
 
     @property
     def turns(self) -> dict[str, int]:
-        whole, repeats = self.block // self.what.finish.lanes, self._finish_repeats
+        whole, repeats = self.block // GROUP, self._finish_repeats
         sums = -(-self.block // self.tile[1]) // self._repeats if self._turn.axis == "n" else 1
         return {"sums": sums, "out": max(whole // repeats, whole % repeats)}
 
@@ -115,8 +115,7 @@ class SumsKernel(Tiled):
 
     def channel_order(self) -> np.ndarray:
         """The channel behind each sum of a block, past the end for padding: int32 (round_up(block, nr),)."""
-        order = self.what.finish.channel_order(self.block)
-        return np.concatenate([order, np.arange(self.block, round_up(self.block, self.tile[1]), dtype=np.int32)])
+        return np.arange(round_up(self.block, self.tile[1]), dtype=np.int32)
 
     def pack_factors(self, bias: np.ndarray, multiplier: np.ndarray, shift: np.ndarray) -> np.ndarray:
         """int32: the factors of all channels in the order in which they are read."""
@@ -154,9 +153,8 @@ class SumsKernel(Tiled):
             return f"{name}({moved}, w, (int8_t *)totals + {r} * {stride});"
 
         def finish(r: str, rows: int) -> str:
-            terms = "".join(f", terms[{r} + {i}]" for i in range(rows)) if self.what.finish.terms else ""
             at = f"totals + {r} * {stride // self.sum_bytes}, t, o + {r} * {self._result_stride}"
-            return f"finish{rows}({at}, zero_point, low, high, lookup{terms});"
+            return f"finish{rows}({at}, low, high);"
 
         lines += [f"for (int r = 0; r <= {self._count} - {mr}; r += {mr})", f"  {sums('sums', 'r')}"]
         if short % mr:

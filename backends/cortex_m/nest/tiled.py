@@ -12,7 +12,7 @@ import numpy as np
 
 from tosaic.backends.cortex_m.footprint import ArrayAccess, Walk
 from tosaic.backends.cortex_m.kernel import KernelSource, weights_at
-from tosaic.backends.cortex_m.kernels.mve import COPY, PRELUDE, VECTOR, lookup_order, round_up, with_symbol
+from tosaic.backends.cortex_m.kernels.mve import COPY, PRELUDE, VECTOR, round_up, with_symbol
 from tosaic.backends.cortex_m.kernels.params import Params
 from tosaic.backends.cortex_m.nest.assembly import VECTORS, assembly
 from tosaic.backends.cortex_m.nest.contraction import Contraction
@@ -128,8 +128,6 @@ class Tiled(ABC):
         if self._copies_weights:
             sizes["weights"] = self.block_bytes + VECTOR * self.nest.hoisted.get("sums", 0)
             sizes["factors"] = self.block_factors + VECTOR * self.nest.hoisted.get("out", 0)
-        if self.what.finish.terms:
-            sizes["terms"] = 4 * self.pixels
         offsets, end = {}, 0
         for name, size in sizes.items():
             offsets[name] = (end, size)
@@ -210,15 +208,14 @@ class Tiled(ABC):
     def _result_stride(self) -> int:
         return self.what.channels * self.what.finish.element
 
-    def body(self, weights: str, factors: str, lookup: str) -> list[str]:
+    def body(self, weights: str, factors: str) -> list[str]:
         """C that computes all of `out` from `in`; `range` is {zero point, low, high, input's zero point, ...}.
 
         Args:
-            weights, factors, lookup: C of where the packed weights (int8), factors (int32) and the TABLE lie.
+            weights, factors: C of where the packed weights (int8) and factors (int32) lie.
         """
         lines = [
-            "const int32_t zero_point = range[0], low = range[1], high = range[2];",
-            f"const int8_t *lookup = {lookup};",
+            "const int32_t low = range[1], high = range[2];",
             *(["const int8x16_t zero = vdupq_n_s8(range[3]);"] if self.reader.border or self.reader.padded else []),
             *self.reader.padding(self._offsets),
         ]
@@ -250,30 +247,19 @@ class Tiled(ABC):
         return [head, f"  const int {loop.axis} = {bind};"]
 
     def _located(self) -> list[str]:
-        """C that sets the pointers of a tile, and computes the terms of its pixels."""
-        lines = self.reader.located(self._offsets)
-        if self.what.finish.terms:
-            lines += [
-                f"int32_t *terms = (int32_t *)(scratch + {self._offsets['terms']});",
-                f"for (int r = 0; r < {self._count}; r++)",
-                f"  terms[r] = -range[4] * row_sum(p0 + r * {self.reader.pitch});",
-            ]
-        return lines
+        """C that sets the pointers of a tile."""
+        return self.reader.located(self._offsets)
 
-    def source(
-        self, kind: str, header: np.ndarray, weights: np.ndarray, factors: np.ndarray, lookup: np.ndarray | None
-    ) -> KernelSource:
+    def source(self, kind: str, header: np.ndarray, weights: np.ndarray, factors: np.ndarray) -> KernelSource:
         """The kernel on constant weights.
 
         Args:
             kind: prefix of its symbol.
             header: int32 (4,): the output's zero point, lowest and highest value, the input's zero point.
             weights, factors: as `pack_weights` and `pack_factors` pack them.
-            lookup: int8 (256,), the TABLE, where there is one.
         """
         params = Params()
         _, rest = (params.add(array) for array in (header, factors))
-        where = f"params + {params.add(lookup_order(lookup))}" if lookup is not None else "0"
         last = params.add(weights)
         lines = [
             *self.functions(),
@@ -282,7 +268,7 @@ class Tiled(ABC):
             "{",
             "  const int32_t *range = (const int32_t *)params;",
             weights_at(last),
-            *(f"  {line}" for line in self.body("packed", f"(const int32_t *)(params + {rest})", where)),
+            *(f"  {line}" for line in self.body("packed", f"(const int32_t *)(params + {rest})")),
             "}",
             "",
         ]

@@ -109,7 +109,7 @@ class WindowReader:
     @cached_property
     def _overlaps(self) -> bool:
         """Whether the last vector of a stretch begins in the one before: where the host packs the weights."""
-        return not self.staged and not self.what.finish.terms
+        return not self.staged
 
     @property
     def _strip_columns(self) -> int:

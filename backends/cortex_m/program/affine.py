@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Affine:
     """`sum of factor * variable + const`; variables are sorted by name, and no factor is 0."""
 
@@ -28,7 +28,7 @@ class Affine:
             const += part.const * factor
             for name, own in part.terms:
                 terms[name] = terms.get(name, 0) + own * factor
-        return Affine(tuple(sorted((n, f) for n, f in terms.items() if f)), const)
+        return Affine(_sorted(terms), const)
 
     def __add__(self, other: Affine | str | int) -> Affine:
         other = Affine.of(other)
@@ -44,7 +44,10 @@ class Affine:
 
     def __getitem__(self, name: str) -> int:
         """The factor of a variable."""
-        return next((f for n, f in self.terms if n == name), 0)
+        for variable, factor in self.terms:
+            if variable == name:
+                return factor
+        return 0
 
     @property
     def names(self) -> set[str]:
@@ -53,17 +56,27 @@ class Affine:
 
     def is_multiple(self, unit: int) -> bool:
         """Whether it is one of `unit`, whatever its variables are."""
-        return all(number % unit == 0 for number in (self.const, *(factor for _, factor in self.terms)))
+        return unit == 1 or (self.const % unit == 0 and all(factor % unit == 0 for _, factor in self.terms))
 
     def at(self, values: Mapping[str, Affine | int]) -> Affine:
         """With variables replaced."""
-        if not any(name in values for name, _ in self.terms):
-            return self
-        found = Affine(tuple(term for term in self.terms if term[0] not in values), self.const)
-        for name, factor in self.terms:
+        for name, _ in self.terms:
             if name in values:
-                found = found + Affine.of(values[name]) * factor
-        return found
+                break
+        else:
+            return self
+        terms, const = dict[str, int](), self.const
+        for name, factor in self.terms:
+            value = values.get(name)
+            if value is None:
+                terms[name] = terms.get(name, 0) + factor
+            elif isinstance(value, int):
+                const += value * factor
+            else:
+                const += value.const * factor
+                for inner, own in value.terms:
+                    terms[inner] = terms.get(inner, 0) + own * factor
+        return Affine(_sorted(terms), const)
 
     def bounds(self, last: Mapping[str, int]) -> tuple[int, int]:
         """The least and the greatest value, where each variable goes from 0 to its value in `last`."""
@@ -73,3 +86,9 @@ class Affine:
     def __str__(self) -> str:
         parts = [name if factor == 1 else f"{factor} * {name}" for name, factor in self.terms]
         return " + ".join([*parts, *([str(self.const)] if self.const or not parts else [])])
+
+
+def _sorted(terms: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    """Factors by variable as `Affine.terms` holds them."""
+    found = [term for term in terms.items() if term[1]]
+    return tuple(sorted(found)) if len(found) > 1 else tuple(found)

@@ -53,9 +53,7 @@ class Epilogue:
 
     def of(self, total: str, channel: str) -> Value:
         """The result of a sum, e.g. `S[x, n]` with the constants of `[n]`."""
-        scaled = Op(
-            "scale32", (parse_access(total), parse_access(f"multiplier{channel}"), parse_access(f"shift{channel}"))
-        )
+        scaled = parse_statement(f"out = scale32({total}, multiplier{channel}, shift{channel})").value
         if self.element == "i32":
             return scaled
         value: Value = Op("sat8" if self.element == "i8" else "sat16", (Op("add", (scaled, Access("zero"))),))
@@ -163,6 +161,50 @@ def matmul(batch: int, rows: int, depth: int, columns: int, epilogue: Epilogue, 
     return without_unread(
         Program(arguments, Alloc(Buffer("P", "i16", (batch, rows, depth), "scratch"), seq(left, body)))
     )
+
+
+def matmul_by_terms(
+    batch: int, rows: int, depth: int, columns: int, epilogue: Epilogue, uniform: bool, transposed: bool, b_first: bool
+) -> Program:
+    """MATMUL as `matmul`, of factors as they are: `Z` by column, and `T` by row, are what zero points add to products.
+
+    Args:
+        uniform: whether all columns have one multiplier and one shift.
+        b_first: whether `b` is the first argument.
+    """
+    place, shape = ("{0}b, {0}n, {1}k", (batch, columns, depth))
+    if not transposed:
+        place, shape = ("{0}b, {1}k, {0}n", (batch, depth, columns))
+    row_sums = _total("A[ab, ax]", "a[ab, ax, ak]", "ak", depth)
+    terms = parse_statement(f"T[tb, tx] = mul(b_zero, sub(mul(a_zero, {depth}), A[tb, tx]))")
+    column_sums = _total("Z[zb, zn]", f"mul(b[{place.format('z', 'z')}], a_zero)", "zk", depth)
+    sums = _total("S[sb, sx, sn]", f"mul(a[sb, sx, k], b[{place.format('s', '')}])", "k", depth)
+    total = epilogue.of("add(sub(S[v, x, n], Z[v, n]), T[v, x])", "" if uniform else "[n]")
+    finish = nested(Assign(parse_access("out[v, x, n]"), total), v=batch, x=rows, n=columns)
+    operands = [Buffer("a", "i8", (batch, rows, depth), "in"), Buffer("b", "i8", shape, "in")]
+    arguments = (
+        *(reversed(operands) if b_first else operands),
+        Buffer("out", epilogue.element, (batch, rows, columns), "out"),
+        *(Buffer(name, "i32", (), "const") for name in ("a_zero", "b_zero")),
+        *epilogue.constants(() if uniform else (columns,)),
+    )
+    made = [
+        ("A", nested(row_sums, ab=batch, ax=rows)),
+        ("T", nested(terms, tb=batch, tx=rows)),
+        ("Z", nested(column_sums, zb=batch, zn=columns)),
+        ("S", nested(sums, sb=batch, sx=rows, sn=columns)),
+    ]
+    shapes = {"A": (batch, rows), "T": (batch, rows), "Z": (batch, columns), "S": (batch, rows, columns)}
+    body: Statement = finish
+    for name, statement in reversed(made):
+        body = Alloc(Buffer(name, "i32", shapes[name], "scratch"), seq(statement, body))
+    return without_unread(Program(arguments, body))
+
+
+def _total(target: str, value: str, var: str, extent: int) -> Statement:
+    """The sum of a value over a loop."""
+    add = For(var, extent, parse_statement(f"{target} += {value}"))
+    return seq(parse_statement(f"{target} = 0"), add)
 
 
 def matmul_i16(

@@ -9,7 +9,14 @@ from tosaic.backends.cortex_m.isa.isa import registers_of, rows_of, sets_of
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.legal import bounds_of
 from tosaic.backends.cortex_m.program.names import is_free
-from tosaic.backends.cortex_m.program.rewriting import loops_of, meaning_of, tables_of, touches, under, written_out
+from tosaic.backends.cortex_m.program.rewriting import (
+    loops_of,
+    tables_of,
+    touches,
+    under,
+    window_bounds,
+    written_out,
+)
 from tosaic.backends.cortex_m.program.tree import (
     BLOCKS,
     BYTES,
@@ -147,27 +154,28 @@ def _whole(program: Program, access: Access) -> None:
 
 
 def _windows_inside(program: Program, instr: Instr, around: Sequence[For | If]) -> None:
-    lanes = meaning_of(instr)
-    inside = (*around, lanes)
-    for _, access in touches(lanes.body):
-        b = program.buffers[access.buffer]
-        low, high = _reached(b, access, inside)
-        slack = SLACK // BYTES[b.dtype] if b.memory == "scratch" else 0
-        if low < 0 or high >= b.size + slack:
-            raise RefusedError(f"{instr.row.name} reaches outside of {b.name}{list(b.shape)}: {low} to {high}")
     for formal, operand in zip(instr.row.formals, instr.operands, strict=True):
         b = program.buffers[operand.buffer]
-        where = b.address(operand.index) * BYTES[b.dtype]
-        if formal.memory == "m" and not where.is_multiple(instr.row.align):
+        slack = SLACK // BYTES[b.dtype] if b.memory == "scratch" else 0
+        start, inner = b.address(operand.index), window_bounds(instr, formal.name)
+        low, high = _reached(b, operand, start, around, inner)
+        if low < 0 or high >= b.size + slack:
+            raise RefusedError(f"{instr.row.name} reaches outside of {b.name}{list(b.shape)}: {low} to {high}")
+        if formal.memory == "m" and not (start * BYTES[b.dtype]).is_multiple(instr.row.align):
             raise RefusedError(f"{instr.row.name} takes addresses of {b.name} that {instr.row.align} divides")
 
 
-def _reached(b: Buffer, access: Access, around: Sequence[For | If]) -> tuple[int, int]:
-    """The first and the last element that an access means: of the address, and of each index by what conditions say."""
-    low, high = bounds_of(b.address(access.index), around)
-    ends = [bounds_of(i, around) for i in access.index]
-    first, last = (b.address(tuple(Affine.of(end[side]) for end in ends)).const for side in (0, 1))
-    return max(low, first), min(high, last)
+def _reached(
+    b: Buffer, access: Access, start: Affine, around: Sequence[For | If], window: tuple[int, int]
+) -> tuple[int, int]:
+    """The first and the last element of windows that begin at an access: of the address, and of each index by what
+    conditions say."""
+    low, high = bounds_of(start, around)
+    if any(isinstance(s, If) for s in around):
+        ends = [bounds_of(i, around) for i in access.index]
+        first, last = (b.address(tuple(Affine.of(end[side]) for end in ends)).const for side in (0, 1))
+        low, high = max(low, first), min(high, last)
+    return low + window[0], high + window[1]
 
 
 def _registers_counted(program: Program) -> None:

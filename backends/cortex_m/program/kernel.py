@@ -210,10 +210,10 @@ def cheapest_first(sketches: Mapping[str, Sketched], core: Core, site: Site, *, 
     found = list[tuple[float, int, Variant]]()
     for number, (name, what) in enumerate(sketches.items()):
         knobs = what.knobs(core)
-        first = _first(name, what, knobs, core, site, modest)
-        if first is not None:
+        best = _first(name, what, knobs, core, site, modest)
+        if best is not None:
+            cost, first = best
             ordered = {k: (first[k], *(c for c in choices if c != first[k])) for k, choices in knobs.items()}
-            cost = built(what, assigned(first), core).priced(site, core)[PROMISE]
             found.append((cost, number, Variant(name, ordered, _legal(what, core))))
     return [variant for *_, variant in sorted(found, key=lambda each: each[:2])]
 
@@ -249,11 +249,11 @@ def assigned(knobs: Knobs) -> tuple[tuple[str, Choice], ...]:
 
 def _first(
     name: str, what: Sketched, knobs: Mapping[str, Sequence[Choice]], core: Core, site: Site, modest: bool
-) -> dict[str, Choice] | None:
-    """The schedule that promises the fewest cycles of those that are thought cheap, in this process or an
-    earlier one."""
+) -> tuple[float, dict[str, Choice]] | None:
+    """The schedule that promises the fewest cycles of those that are thought cheap, and these, found in this process
+    or an earlier one."""
 
-    def compute() -> dict[str, Choice] | None:
+    def compute() -> tuple[float, dict[str, Choice]] | None:
         found, most = list[_Guess](), getattr(what, "compared", _COMPARED)
         for number, each in enumerate(itertools.islice(_possible(what, knobs, core, site), _TRIED)):
             with suppress(BackendError):
@@ -271,7 +271,8 @@ def _first(
             best = min(alike, key=lambda each: (each.scratch if modest else 0, each.code))
         tensors = sum(b.bytes for b in what.program().arguments if b.memory in ("in", "out"))
         lean = [each for each in found if each.scratch <= tensors and each.cost <= _WORTH * best.cost]
-        return (best if best.scratch <= tensors else min(lean, default=best)).assignment
+        chosen = best if best.scratch <= tensors else min(lean, default=best)
+        return chosen.cost, chosen.assignment
 
     problem = repr((name, what, core, site, dict(knobs), modest))
     return remembered("guesses/program", [code_digest("cortex_m", "simulators"), problem], compute)
@@ -286,15 +287,15 @@ def _possible(
     """
     costs = list[tuple[float, int, dict[str, Choice]]]()
     waits = lru_cache(maxsize=1024)(partial(site.waits, pipeline=core.pipeline))
-    guesses = what.guesses(knobs, site) if isinstance(what, Promising) else assignments(knobs)
-    for number, each in enumerate(guesses):
+    promising = what if isinstance(what, Promising) else None
+    for number, each in enumerate(promising.guesses(knobs, site) if promising else assignments(knobs)):
         with suppress(RefusedError):
             cost = what.cost(each)
-            if isinstance(what, Promising):
-                if site.most_scratch is not None and not site.holds(what.promise(each)):
+            if promising:
+                if site.most_scratch is not None and not site.holds(promising.promise(each)):
                     continue
                 if site.waits_for_memory:
-                    cost += waits(tuple(what.moved(each)))
+                    cost += waits(tuple(promising.moved(each)))
             costs.append((cost, number, each))
     for *_, each in sorted(costs, key=lambda cost: cost[:2]):
         with suppress(RefusedError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Literal
@@ -13,6 +13,7 @@ from tosaic.backends.cortex_m.program.ops import LOOKUP
 from tosaic.backends.cortex_m.program.row import Row
 from tosaic.backends.cortex_m.program.text import parse_statement
 from tosaic.backends.cortex_m.program.tree import (
+    LEAVES,
     Access,
     Alloc,
     Assign,
@@ -70,6 +71,8 @@ def mapped_down(statement: Statement, change: Callable[[Statement], Statement | 
 
 def _with_children(s: Statement, change: Callable[[Statement], Statement]) -> Statement:
     """A statement with those right inside of it changed; the same object where none is."""
+    if isinstance(s, LEAVES):
+        return s
     match s:
         case For():
             body = change(s.body)
@@ -184,6 +187,22 @@ def meaning_of(instr: Instr, lane: str = "l") -> For:
         return Access(start.buffer, (*outer, inner + where * (instr.stride if formal.buffer == instr.row.apart else 1)))
 
     return For(lane, instr.lanes, with_accesses(meaning(instr.row), actual))
+
+
+@lru_cache(maxsize=256)
+def _windows(row: Row) -> Mapping[str, Sequence[Affine]]:
+    """The elements of each operand that lane `l` of an instruction touches, counted from where the operand begins."""
+    what, found = meaning(row), dict[str, list[Affine]]()
+    for access in (what.target, *accesses(what.value)):
+        found.setdefault(access.buffer, []).append(access.index[0] if access.index else Affine())
+    return found
+
+
+def window_bounds(instr: Instr, formal: str) -> tuple[int, int]:
+    """The first and the last element that an instruction touches of an operand, counted from where that begins."""
+    stride = instr.stride if formal == instr.row.apart else 1
+    ends = [index.bounds({"l": instr.lanes - 1}) for index in _windows(instr.row).get(formal, ())]
+    return min((low for low, _ in ends), default=0) * stride, max((high for _, high in ends), default=0) * stride
 
 
 def touches(statement: Statement) -> Iterator[tuple[How, Access]]:

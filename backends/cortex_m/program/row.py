@@ -54,6 +54,9 @@ class Row:
     apart: str = ""
     gathers: str = ""
 
+    def __hash__(self) -> int:
+        return hash(self.name)
+
     @property
     def instructions(self) -> int:
         return self.text.count(";") + 1

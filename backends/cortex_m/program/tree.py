@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from types import MappingProxyType
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.host import Derive, Pack
@@ -78,12 +78,11 @@ def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
 
 
-@dataclass(frozen=True)
-class Access:
+class Access(NamedTuple):
     """An element of a buffer; as an operand of an instruction, the first element of a window."""
 
     buffer: str
-    index: tuple[Affine, ...] = ()
+    index: tuple[Affine, ...] = ()  # type: ignore[assignment]
 
     def __str__(self) -> str:
         return f"{self.buffer}[{', '.join(map(str, self.index))}]" if self.index else self.buffer
@@ -210,6 +209,8 @@ class Seq:
 
 
 Statement: TypeAlias = "For | If | Assign | Reduce | Alloc | Instr | Seq"
+LEAVES = (Assign, Reduce, Instr)
+"""Statements that hold no others."""
 
 
 @dataclass(frozen=True)
@@ -284,5 +285,6 @@ def walk(statement: Statement) -> list[Statement]:
     found, left = [], [statement]
     while left:
         found.append(s := left.pop())
-        left.extend(reversed(children(s)))
+        if not isinstance(s, LEAVES):
+            left.extend(reversed(children(s)))
     return found

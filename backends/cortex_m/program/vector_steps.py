@@ -114,15 +114,20 @@ class VectorStep:
         return BlockInstruction(lines[0].mnemonic, " ".join(line.operands for line in lines), tuple(writes), keeps)
 
 
-def steps_of(part: Sequence[Statement], buffers: Mapping[str, Buffer], lanes: dict[str, int]) -> list[VectorStep]:
+def steps_of(
+    part: Sequence[Statement], buffers: Mapping[str, Buffer], lanes: dict[str, int], short: dict[str, int]
+) -> list[VectorStep]:
     """The instructions of a part; zeros that another instruction begins its sum with are none.
 
     What makes lanes of a vector needs no mask where nobody wrote its other lanes.
 
     Args:
         lanes: of each vector that lives in the block, the first ones that have been written before; is changed.
+        short: of each vector, the first lanes of a load whose mask brought 0 to others; is changed.
     """
-    found, zero, started, short = list[VectorStep](), dict[str, VectorStep](), set[str](), dict[str, int]()
+    found, zero, started = list[VectorStep](), dict[str, VectorStep](), set[str]()
+    for name in (name for s in part if isinstance(s, Instr) for name in _step(s, buffers).targets):
+        short.pop(name, None)
     for s in part:
         if isinstance(s, Alloc):
             own = {f"{s.buffer.name}__{i}" for i in range(s.buffer.size // s.buffer.lanes)}

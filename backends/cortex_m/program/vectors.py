@@ -95,8 +95,8 @@ class _Vectors:
         if any(b.memory == "scratch" for b in allocs):
             raise RefusedError("a block has no working memory of its own")
         self.inside = {b.name for b in allocs}
-        written = dict[str, int]()
-        self.parts = behind_loop([steps_of(part, buffers, written) for part in parts])
+        written, short = dict[str, int](), dict[str, int]()
+        self.parts = behind_loop([steps_of(part, buffers, written, short) for part in parts])
         self.names = [names_of(part) for part in self.parts]
         self.mask = mask_of(step for part in self.parts for step in part)
         apart = (distances(step) for part in self.parts for step in part)

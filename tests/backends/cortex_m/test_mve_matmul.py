@@ -7,9 +7,13 @@ import random
 import mve_layers
 import numpy as np
 from board import run_cases
+from golden_files import assert_golden_text
 
+from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.kernels.matmul import Matmul
-from tosaic.tuner.space import Schedule
+from tosaic.backends.cortex_m.program.kernel import built
+from tosaic.backends.cortex_m.program.text import listing
+from tosaic.tuner.space import Schedule, Space
 
 FAMILY = Matmul()
 
@@ -44,11 +48,58 @@ def test_a_transposed_operand_is_read_where_it_lies(tmp_path):
         assert outcome.exact, outcome
 
 
+def test_sizes_at_the_edge_are_exact(tmp_path):
+    """One row, column or element of depth; columns of which one is left; columns that are deep; scales by column."""
+    rng, choose, cases = np.random.default_rng(4), random.Random(0), []
+    for batch, rows, depth, columns in [
+        (1, 2, 3, 1), (2, 3, 1, 20), (1, 5, 40, 1), (1, 3, 20, 17), (1, 2, 24, 33), (1, 2, 1100, 18), (1, 1, 16, 16),
+    ]:  # fmt: skip
+        for transposed in (False, True):
+            layer = mve_layers.matmul(
+                rng, batch, rows, depth, columns, transposed=transposed, clamp=(-90, 60), per_column=True
+            )
+            cases += [layer.case(FAMILY), layer.case(FAMILY, layer.space(FAMILY).sample(choose))]
+    for outcome in run_cases(cases, tmp_path):
+        assert outcome.exact, outcome
+
+
+def test_columns_that_stay_in_registers_are_exact(tmp_path):
+    rng, choose, cases = np.random.default_rng(6), random.Random(0), []
+    for batch, rows, depth, columns, scale in [
+        (2, 9, 16, 20, None),
+        (1, 33, 8, 24, (5 << 20, 31)),
+        (2, 5, 4, 8, (9 << 20, 31)),
+        (1, 12, 48, 16, (3 << 20, 31)),
+    ]:  # fmt: skip
+        layer = mve_layers.matmul(rng, batch, rows, depth, columns, transposed=True, scale=scale)
+        (variant,) = (v for v in layer.space(FAMILY).variants if v.name == "resident_columns")
+        space = Space((variant,))
+        cases += [layer.case(FAMILY, schedule) for schedule in (space.default(), space.sample(choose))]
+    for outcome in run_cases(cases, tmp_path):
+        assert outcome.exact, outcome
+
+
+def test_one_scale_is_one_number():
+    rng = np.random.default_rng(5)
+    params = [len(mve_layers.matmul(rng, 1, 8, 16, columns).case(FAMILY).source.params) for columns in (32, 512)]
+    assert params[0] == params[1] < 128
+
+
 def test_zero_points_do_not_change_the_code():
     rng = np.random.default_rng(1)
     sources = [mve_layers.matmul(rng, 2, 8, 16, 24).case(FAMILY).source for _ in range(2)]
     assert sources[0].symbol == sources[1].symbol
     assert sources[0].params != sources[1].params
+
+
+def test_steps_tree_and_c_of_one_schedule_stay_what_they_are():
+    layer = mve_layers.matmul(np.random.default_rng(0), 1, 7, 20, 22)
+    schedule = layer.space(FAMILY).default()
+    (what,) = FAMILY.vector_sketches(layer.workload(FAMILY)).values()
+    kernel = built(what, schedule.knobs, CORTEX_M55)
+    steps = "".join(f"{step}\n" for step in kernel.steps)
+    about = f"{kernel.cycles} cycles, {kernel.scratch} bytes of working memory\n"
+    assert_golden_text("program_activations.txt", f"{steps}\n{listing(kernel.program)}\n{about}\n{kernel.text}")
 
 
 def test_swapped_operands_are_not_mistaken():

@@ -11,7 +11,7 @@ from board import run_cases
 from golden_files import assert_golden
 
 from tosaic.backends.cores.cortex_m55 import CORE, PIPELINE
-from tosaic.backends.cortex_m.kernels import conv2d_i16, depthwise, matmul
+from tosaic.backends.cortex_m.kernels import conv2d_i16, depthwise
 from tosaic.backends.cortex_m.kernels.conv2d_i16 import Conv2dI16
 from tosaic.backends.cortex_m.nest.block import (
     PRIORITIES,
@@ -140,38 +140,6 @@ def test_windows_stay_in_registers_over_channels_alone():
     _kernel(layer, unroll="all", held=1)
     with pytest.raises(BackendError, match="windows stay in registers where the hardware loop goes over the channels"):
         _kernel(layer, unroll=1, repeats=1, held=1)
-
-
-RESIDENT = {
-    "held": 4,
-    "factors": "read",
-    "unroll": 1,
-    "pixels": 36,
-    "block": 8,
-    "outer": "pixels",
-    "issue": "best",
-}
-
-
-@pytest.mark.parametrize(
-    ("knobs", "message"),
-    [
-        ({}, ""),
-        ({"held": 1, "factors": "held", "unroll": 3}, ""),
-        ({"block": 6}, "groups of 4 channels do not divide 6 of 8"),
-        ({"factors": "held"}, "7 vectors that stay leave no registers"),
-        ({"unroll": 40}, "`xo` of 36 cannot be split by 40"),
-    ],
-    ids=str,
-)
-def test_weights_stay_in_registers_or_the_verifier_says_why_not(knobs, message, tmp_path):
-    layer = mve_layers.matmul(np.random.default_rng(0), 1, 36, 16, 8)
-    schedule = Schedule.of("resident", **{**RESIDENT, **knobs})
-    if not message:
-        assert run_cases([layer.case(matmul.Matmul(), schedule)], tmp_path)[0].exact
-        return
-    with pytest.raises(BackendError, match=message):
-        layer.case(matmul.Matmul(), schedule)
 
 
 def test_an_opening_is_executed_a_turn_ahead_and_the_last_turn_begins_no_other():
@@ -316,17 +284,12 @@ def test_hoisted_loads_are_those_of_the_next_turn():
     assert found.turn[-1] == found.entry[0] == "vldrw.u32 q0, [r0], #16"
 
 
-@pytest.mark.parametrize("family", [depthwise.Depthwise, matmul.Matmul], ids=lambda f: f.name)
-def test_the_c_of_one_schedule_stays_what_it_is(family, tmp_path):
+def test_the_c_of_one_schedule_stays_what_it_is(tmp_path):
     """Golden C of the default schedule."""
-    rng = np.random.default_rng(0)
-    layer = {
-        "depthwise_conv2d": lambda: mve_layers.depthwise(rng, (1, 9, 5, 16), (3, 3), shifts=(31, 31), pad=(1, 1, 1, 1)),
-        "matmul": lambda: mve_layers.matmul(rng, 1, 7, 20, 9),
-    }[family.name]()
-    case = layer.case(family())
+    layer = mve_layers.depthwise(np.random.default_rng(0), (1, 9, 5, 16), (3, 3), shifts=(31, 31), pad=(1, 1, 1, 1))
+    case = layer.case(depthwise.Depthwise())
     assert run_cases([case], tmp_path)[0].exact
-    assert_golden(f"{family.name}.c", case.source, "INLINE void")
+    assert_golden("depthwise_conv2d.c", case.source, "INLINE void")
 
 
 def test_late_loads_stand_where_they_are_read_and_keep_the_order_of_a_pointer():

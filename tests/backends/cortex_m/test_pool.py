@@ -36,6 +36,8 @@ for e in ("i8", "i16"):
         CASES[f"maximum {e} {c}, nine rows"] = lambda g, e=e, c=c: g.pool(
             "max", g.input((2, 9, 9, c), e), (9, 9), (1, 1), (4, 4, 4, 4)
         )
+        if c == 16:  # Whole vectors, which are part of 40 channels, too.
+            continue
         CASES[f"average {e} {c}, windows that overlap"] = lambda g, e=e, c=c, z=zero, o=out_zero: g.pool(
             "avg", g.input((1, 7, 6, c), e), (3, 2), zero=z, out_zero=o
         )
@@ -65,7 +67,7 @@ for c in (4, 7, 40):
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory):
-    return outcomes_of(CASES, ("pool",), tmp_path_factory.mktemp("pool"), samples=2)
+    return outcomes_of(CASES, ("pool",), tmp_path_factory.mktemp("pool"), samples=1)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
+from typing import TypeAlias
 
 from tosaic.backends.cortex_m.isa.isa import ISAS, rows_of
 from tosaic.backends.cortex_m.program.affine import Affine
@@ -29,6 +31,9 @@ from tosaic.backends.cortex_m.program.tree import (
     walk,
 )
 
+_Rows: TypeAlias = Mapping[Hashable, Sequence[Row]]
+"""Rows by the shape of what they mean."""
+
 
 @PRIMITIVES.register
 class Select(Primitive):
@@ -47,7 +52,7 @@ class Select(Primitive):
             raise RefusedError(f"there is no instruction set `{name}`", hint=f"there are {', '.join(ISAS.known())}")
         if any(isinstance(s, Instr) for s in walk(loop)):
             raise RefusedError(f"`{loop.var}` holds instructions already")
-        rows, buffers = rows_of(name), program.buffers
+        rows, buffers = _by_shape(rows_of(name)), program.buffers
 
         def leaf(s: Statement) -> Statement | None:
             match s:
@@ -98,7 +103,7 @@ def _is_short_load(s: Statement) -> bool:
     return (target.memory, *(f.memory for f in sources)) == ("q", "m") and meaning(s.row).target.buffer == target.name
 
 
-def _selected(s: For | Assign | Reduce, rows: tuple[Row, ...], buffers: Mapping[str, Buffer], isa: str) -> Statement:
+def _selected(s: For | Assign | Reduce, rows: _Rows, buffers: Mapping[str, Buffer], isa: str) -> Statement:
     """The instruction for a statement, or for a loop around one.
 
     Raises:
@@ -112,20 +117,38 @@ def _selected(s: For | Assign | Reduce, rows: tuple[Row, ...], buffers: Mapping[
     raise RefusedError(f"no instruction of {isa} does {s}")
 
 
-def _matched(s: For | Assign | Reduce, rows: tuple[Row, ...], buffers: Mapping[str, Buffer]) -> Instr | None:
+def _matched(s: For | Assign | Reduce, rows: _Rows, buffers: Mapping[str, Buffer]) -> Instr | None:
     lanes, var, inner = (s.extent, s.var, s.body) if isinstance(s, For) else (1, "", s)
     assert isinstance(inner, Assign | Reduce)
     if isinstance(s, For) and s.step != 1:
         return None
-    exact = [(row, 0) for row in rows if row.lanes == lanes]
-    for row, limit in (*exact, *((row, lanes) for row in rows if row.masks and lanes < row.lanes)):
-        what = meaning(row)
-        if type(what) is not type(inner):
-            continue
-        match = _Match(row, var, buffers, lanes)
+    alike = rows.get(_shape(inner), ())
+    exact = [(row, 0) for row in alike if row.lanes == lanes]
+    for row, limit in (*exact, *((row, lanes) for row in alike if row.masks and lanes < row.lanes)):
+        what, match = meaning(row), _Match(row, var, buffers, lanes)
         if match.unify(what.target, inner.target) and match.unify(what.value, inner.value):
             return Instr(row, tuple(match.bound[formal.name] for formal in row.formals), limit, match.stride)
     return None
+
+
+@lru_cache(maxsize=64)
+def _by_shape(rows: tuple[Row, ...]) -> _Rows:
+    found = dict[Hashable, list[Row]]()
+    for row in rows:
+        found.setdefault(_shape(meaning(row)), []).append(row)
+    return found
+
+
+def _shape(part: Assign | Reduce | Value) -> Hashable:
+    """A statement or a value without its operands: what differs in it means different things."""
+    match part:
+        case Assign() | Reduce():
+            return type(part), _shape(part.value)
+        case Op():
+            return part.name, tuple(map(_shape, part.args))
+        case Access():
+            return None
+    return part
 
 
 class _Match:

@@ -66,7 +66,7 @@ def renamed(program: Program, statement: Statement, suffix: str) -> Statement:
     for name in sorted(own_buffers(statement)):
         buffers[name] = new(name)
     found = at(statement, {old: Affine.of(name) for old, name in loops.items()})
-    found = with_accesses(found, lambda a: replace(a, buffer=buffers.get(a.buffer, a.buffer)))
+    found = with_accesses(found, lambda a: a._replace(buffer=buffers.get(a.buffer, a.buffer)))
 
     def one(s: Statement) -> Statement:
         match s:

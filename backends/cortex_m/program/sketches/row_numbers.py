@@ -25,21 +25,35 @@ class RowResult:
         form: `rounded` where every shift can be 31, `doubled` where none is below 32, else `shifted`.
         element: the type of a result.
         clamped, table: whether results of bytes have bounds, and are looked up.
+        uniform: whether all channels have one scale.
+        terms: whether what a channel adds to its sums is no constant, but `Z`, and each pixel adds a number `T`.
     """
 
     form: str
     element: str
     clamped: bool
     table: bool
+    uniform: bool = False
+    terms: bool = False
+
+    @property
+    def scale(self) -> tuple[str, ...]:
+        """The constants of a RESCALE in the order of their use."""
+        return {
+            "rounded": ("whole",),
+            "doubled": ("multiplier", "down"),
+            "shifted": ("left", "multiplier", "rest"),
+        }[self.form]
+
+    @property
+    def constants(self) -> tuple[str, ...]:
+        """The constants of a channel in the order of their use."""
+        return (*(() if self.terms else ("bias",)), *(() if self.uniform else self.scale))
 
     @property
     def factors(self) -> tuple[str, ...]:
-        """The constants of a channel in the order of their use."""
-        return {
-            "rounded": ("bias", "whole"),
-            "doubled": ("bias", "multiplier", "down"),
-            "shifted": ("bias", "left", "multiplier", "rest"),
-        }[self.form]
+        """What a channel has of its own to finish sums with, in the order of its use."""
+        return (*(("Z",) if self.terms else ()), *self.constants)
 
 
 @dataclass(frozen=True)
@@ -131,6 +145,9 @@ class PixelRows:
         ahead, finish_ahead: loads that run a turn ahead.
         copied: whether what a block of channels reads of constants is copied to scratch memory.
         strip: how windows of several pixels are read; None where each is one pixel of the image.
+        constant: whether the host lays the weights out; else they are the second operand of a MATMUL, a part of which
+            is copied to `W`.
+        transposed: whether that lies by columns.
     """
 
     row: int
@@ -150,6 +167,8 @@ class PixelRows:
     finish_ahead: int
     copied: bool = False
     strip: ImageStrip | None = None
+    constant: bool = True
+    transposed: bool = False
 
     @property
     def image(self) -> str:
@@ -174,6 +193,11 @@ class PixelRows:
         return "" if self.together == 1 else "x" if self.together == self.row else "xi"
 
     @property
+    def around(self) -> int:
+        """Loops around that over the pixels of a row, which sums are told apart by."""
+        return 1 if not self.constant or (self.strip and self.strip.fused) else 2
+
+    @property
     def blocks_outside(self) -> bool:
         """Whether the loop over blocks of channels stands outside of those over tiles of pixels, which read the same
         weights then."""
@@ -186,8 +210,11 @@ class PixelRows:
 
     @property
     def whole(self) -> int:
-        """Channels in whole vectors of results."""
-        return self.channels // LANES * LANES if self.result.element == "i8" else 0
+        """Channels in whole vectors of results, such that what is left of a copy has two dimensions."""
+        if self.result.element != "i8":
+            return 0
+        alone = not self.constant and self.channels % LANES == 1
+        return (self.channels - 2 * alone) // LANES * LANES
 
     @property
     def rest(self) -> int:

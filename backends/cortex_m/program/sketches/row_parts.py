@@ -7,8 +7,9 @@ fours what is left, or all of wider results.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 
 from tosaic.backends.cortex_m.kernels.mve import round_up
 from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, VECTORS, PixelRows
@@ -45,6 +46,8 @@ class RowPart:
     @property
     def inner(self) -> str:
         """The loop over a block."""
+        if not self.s.constant:
+            return f"{self.loop}mb"
         return self.loop if self.block == self.channels else f"{self.loop}m"
 
     @property
@@ -86,6 +89,9 @@ class RowPart:
     @property
     def unrolled(self) -> int:
         """Pixels in a turn of a hardware loop over them."""
+        result = self.s.result
+        if result.terms and (result.table or result.clamped):
+            return 1
         return next(n for n in (4, 3, 2, 1) if self.s.together % n == 0)
 
     @property
@@ -115,7 +121,7 @@ class RowPart:
         found = [(self.finished, "nq", whole // self.fours)] if whole else []
         return found + ([(f"{self.finished}{behind}", "", 1)] if left else [])
 
-    @property
+    @cached_property
     def groups(self) -> list[SumGroup]:
         """What is added up in a loop of its own: as many channels and pixels together as the schedule says, then the
         channels that are left, then the pixels that are."""
@@ -199,10 +205,10 @@ class SumGroup:
 
     @property
     def loads(self) -> int:
-        """Vectors that a turn loads."""
+        """Vectors that a turn loads, as far as no other load has moved their pointer on."""
         s, each = self.part.s, self.pixels + self.width
         if s.unroll:
-            return s.unroll * each
+            return s.unroll * each if s.constant else 1
         return self.repeats * (s.vectors * each - self.held * self.pixels + (s.short > 0) * self.width)
 
     @property
@@ -233,6 +239,8 @@ class SumGroup:
     @property
     def weights(self) -> str:
         """The constant that it reads."""
+        if not self.part.s.constant:
+            return self.part.named("W")
         return f"{self.part.named('w')}{self.behind.removesuffix('p')}"
 
     @property
@@ -265,7 +273,8 @@ class SumGroup:
         return f"{name}{'u' * (self.part.behind != '')}{self.behind}"
 
 
-def row_parts(s: PixelRows) -> list[RowPart]:
+@lru_cache(maxsize=64)
+def row_parts(s: PixelRows) -> Sequence[RowPart]:
     """The parts of a row, whole vectors of results first."""
     both = bool(s.whole and s.rest)
     parts = [RowPart(s, "n", "k", "", s.whole, 1 + both)] if s.whole else []

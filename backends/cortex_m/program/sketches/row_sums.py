@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tosaic.backends.cortex_m.program.sketches.activations import ordered_weights
 from tosaic.backends.cortex_m.program.sketches.row_numbers import LANES
 from tosaic.backends.cortex_m.program.sketches.row_parts import RowPart, SumGroup
 from tosaic.backends.cortex_m.program.sketches.strips import brought
@@ -12,13 +13,15 @@ from tosaic.backends.cortex_m.program.sketches.strips import brought
 def row_sums(part: RowPart) -> Iterator[str]:
     """The sums of a part, in the order in which they are finished."""
     w = part.named("w")
-    yield from in_order(part, w)
-    packed = part.whole or part.behind != ""
+    yield from in_order(part, *([w] if part.s.constant else []))
+    packed = part.s.constant and (part.whole or part.behind != "")
     groups = part.groups
     if rest := next((g for g in groups if g.behind == "x"), None):
-        yield from (f"cut({groups[0].loop}, {groups[0].channels})", f"apart({w}, {rest.weights}, {rest.loop})")
-        yield from (f"pack({group.weights})" for group in (groups[0], rest))
-        packed = True
+        yield f"cut({groups[0].loop}, {groups[0].channels})"
+        if part.s.constant:
+            yield f"apart({w}, {rest.weights}, {rest.loop})"
+            yield from (f"pack({group.weights})" for group in (groups[0], rest))
+            packed = True
     yield from _tiles(part, groups)
     around = int(part.inner != part.loop)
     strip = part.s.strip
@@ -30,7 +33,7 @@ def row_sums(part: RowPart) -> Iterator[str]:
     for group in groups:
         yield from _added(group)
     for group in groups:
-        if not group.behind.endswith("p"):
+        if part.s.constant and not group.behind.endswith("p"):
             yield from _laid_out(group, *dims)
     for group in groups:
         yield from _read(group)
@@ -50,6 +53,7 @@ def in_order(part: RowPart, *constants: str) -> Iterator[str]:
             yield from (f"divide_dim({total}, 0, 4)", f"divide_dim({total}, 1, 2)")
     yield from _places(part)
     if part.whole:
+        yield from [] if part.s.constant else ordered_weights(part)
         yield from ("reorder(sq, sh)", "reorder(si, sh)", "reorder(si, sq)")
     if part.whole or part.behind:
         yield from (f"pack({constant})" for constant in constants)
@@ -79,8 +83,7 @@ def _places(part: RowPart) -> Iterator[str]:
     if part.whole:
         order = [0, 3, 2, 1] if part.block > LANES else [2, 1, 0]
         counted = len(order)
-    # Rows of pixels that are one have a dimension less.
-    outer = 1 if part.s.strip and part.s.strip.fused else 2
+    outer = part.s.around
     pixel, dims = counted + outer, range(counted, counted + outer + 2)
     if part.pixel:
         order = [pixel, *order, *(d for d in dims if d != pixel)]
@@ -108,7 +111,9 @@ def _added(g: SumGroup) -> Iterator[str]:
         if s.vectors:
             yield f"cut({k}, {LANES * s.vectors})"
             yield from (f"distribute({loop})" for loop in reversed(loops))
-        yield from (f"stage(a, {g.around}, {g.own('vs')}, q{within})", f"pad({g.last}, {LANES})")
+        yield f"stage(a, {g.around}, {g.own('vs')}, q{within})"
+        if s.constant:
+            yield f"pad({g.last}, {LANES})"
     if s.vectors:
         yield f"split({k}, {g.own('kl')}, {LANES})"
         yield from (f"reorder({loop}, {over})" for loop in reversed(loops) for over in (*g.taps, k))

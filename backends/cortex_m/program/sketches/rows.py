@@ -8,8 +8,16 @@ time. Names are those of `program.algorithms`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from tosaic.backends.cortex_m.program.sketches.activations import (
+    brought_together,
+    narrowed_terms,
+    numbered,
+    opened_product,
+    pixel_terms,
+    summed_apart,
+)
 from tosaic.backends.cortex_m.program.sketches.copies import copied
 from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, PixelRows
 from tosaic.backends.cortex_m.program.sketches.row_parts import RowPart, row_parts
@@ -22,6 +30,39 @@ _BITS = {"i8": "lanes", "i16": "half_lanes", "i32": ""}
 
 def rows_of_pixels(s: PixelRows) -> Iterator[str]:
     """The steps of a schedule."""
+    yield from _opened(s) if s.constant else opened_product(s)
+    yield f"rewrite(out, {s.result.form})"
+    if s.whole and s.rest:
+        yield f"cut(n, {s.whole})"
+    parts = row_parts(s)
+    for part in parts:
+        yield from values(part)
+    if len(parts) > 1:
+        constants = [*(["w"] if s.constant else []), *s.result.constants]
+        yield from (f"apart({name}, {name}_t, n_t)" for name in constants)
+        yield from (f"pack({name}_t)" for name in s.result.constants if s.constant)
+    yield from numbers(s)
+    for part in parts:
+        yield from _scheduled(part)
+    if s.strip:
+        yield from filled(s.strip)
+    if s.copied:
+        yield from (step for part in parts for step in _copied(part))
+    if not s.constant:
+        yield from (*pixel_terms(s.depth, s.row), *(step for part in parts for step in brought_together(part)))
+    for part in parts:
+        yield from _selected(part)
+    # What runs ahead comes last: schedules that differ in that alone share all trees before.
+    for part in parts:
+        yield from _hoisted(part)
+    if s.strip and s.strip.tile:
+        yield from ("stage(edge, b, eg, r)",) if s.strip.padded else ()
+        for own in _strips(parts):
+            yield from read_in_place(s.strip, own)
+
+
+def _opened(s: PixelRows) -> Iterator[str]:
+    """The steps that make a tile of pixels, and a block of channels, for which sums are computed."""
     if s.strip:
         yield from ("postpone(S)", *opened(s.strip))
     else:
@@ -35,34 +76,9 @@ def rows_of_pixels(s: PixelRows) -> Iterator[str]:
         yield from _blocks_outside(s)
     if s.strip and s.strip.tile in ("x", "y"):
         yield from brought(s.strip, s.strip.tile, "k")
-    yield f"rewrite(out, {s.result.form})"
-    if s.whole and s.rest:
-        yield f"cut(n, {s.whole})"
-    parts = row_parts(s)
-    for part in parts:
-        yield from values(part)
-    if len(parts) > 1:
-        yield from (f"apart({name}, {name}_t, n_t)" for name in ("w", *s.result.factors))
-        yield from (f"pack({name}_t)" for name in s.result.factors)
-    yield from numbers(s)
-    for part in parts:
-        yield from _scheduled(part)
-    if s.strip:
-        yield from filled(s.strip)
-    if s.copied:
-        yield from (step for part in parts for step in _copied(part))
-    for part in parts:
-        yield from _selected(part)
-    # What runs ahead comes last: schedules that differ in that alone share all trees before.
-    for part in parts:
-        yield from _hoisted(part)
-    if s.strip and s.strip.tile:
-        yield from ("stage(edge, b, eg, r)",) if s.strip.padded else ()
-        for own in _strips(parts):
-            yield from read_in_place(s.strip, own)
 
 
-def _strips(parts: list[RowPart]) -> list[str]:
+def _strips(parts: Sequence[RowPart]) -> list[str]:
     """What the names of strips of tiles end in."""
     s = parts[0].s
     if s.strip is None or s.strip.tile != "sx":
@@ -81,12 +97,16 @@ def _blocks_outside(s: PixelRows) -> Iterator[str]:
 
 def numbers(s: PixelRows) -> Iterator[str]:
     """What all results have in common, in registers."""
-    if s.whole and s.result.form != "rounded":
-        yield "stage(zero_half, b, zh, r)"
+    names = {"zero_half": "zh"} if s.whole and s.result.form != "rounded" else {}
     if s.result.element != "i32" and (s.rest or s.result.form == "rounded"):
-        yield "stage(zero, b, z, r)"
+        names["zero"] = "z"
     if s.result.clamped:
-        yield from (f"stage({name}, b, z{name}, r)" for name in ("least", "most"))
+        names |= {name: f"z{name}" for name in ("least", "most")}
+    if s.result.uniform:
+        names |= {name: f"{name}_g" for name in s.result.scale}
+    if s.result.terms:
+        names["a_zero"] = "az"
+    yield from (f"stage({name}, {'b' if s.constant else 'v'}, {new}, r)" for name, new in names.items())
 
 
 def values(part: RowPart) -> Iterator[str]:
@@ -110,7 +130,9 @@ def _scheduled(part: RowPart) -> Iterator[str]:
 
 def finish(part: RowPart) -> Iterator[str]:
     """Its finish, apart from its sums."""
-    if part.inner != part.loop and not part.s.blocks_outside:
+    if not part.s.constant:
+        yield from summed_apart(part)
+    elif part.inner != part.loop and not part.s.blocks_outside:
         yield f"split({part.loop}, {part.inner}, {part.block})"
     yield from (f"expand({part.named('S')}, {part.inner})", f"distribute({part.inner}{', 2' * (not part.pixel)})")
     yield from _narrowed(part) if part.whole else _fours(part)
@@ -130,7 +152,10 @@ def _copied(part: RowPart) -> Iterator[str]:
 def _selected(part: RowPart) -> Iterator[str]:
     """Its instructions."""
     for group in part.groups:
-        yield from block(group.around, group.turned, group.turns)
+        yield f"select({group.around}, mve)"
+        if not part.s.constant and part.s.short and not part.s.unroll:
+            yield f"unmask({group.turned})"
+        yield from _turned(group.around, group.turned, group.turns)
     yield from finish_selected(part)
 
 
@@ -144,6 +169,10 @@ def finish_selected(part: RowPart) -> Iterator[str]:
 
 def block(around: str, turn: str, turns: int) -> Iterator[str]:
     yield f"select({around}, mve)"
+    yield from _turned(around, turn, turns)
+
+
+def _turned(around: str, turn: str, turns: int) -> Iterator[str]:
     if turns > 1:
         yield f"hardware_loop({turn})"
     yield f"block({around})"
@@ -194,8 +223,13 @@ def _narrowed(part: RowPart) -> Iterator[str]:
     for name in halves:
         yield from (f"divide_dim({name}, {last}, 2)", f"reorder_dims({name}, {'d021' if shared else 'd10'})")
         yield f"place({name}, q)"
+    yield from numbered(part, around, f"E{last}")
+    if result.terms:
+        yield from narrowed_terms(part)
     for factor in result.factors:
-        yield from (f"pack({factor})", f"stage({factor}, eq, v{factor}, q)")
+        if factor in result.constants:
+            yield f"pack({factor})"
+        yield f"stage({factor}, eq, v{factor}, q)"
     yield from (f"unfold(E{last}, v, q)", "write_out(bh)")
 
 
@@ -247,12 +281,12 @@ def _row_of_fours(part: RowPart, around: str, channels: int) -> Iterator[str]:
         turn = "nv"
         yield f"split(nq, nv, {FOUR * part.fours})"
     yield f"split({turn}, nl, {FOUR})"
-    yield from _four(part, around, turn, "nl")
+    yield from _four(part, around, turn, "nl", around)
 
 
 def _last_of_row(part: RowPart, around: str, left: int) -> Iterator[str]:
     yield f"split({around}, nr, {left})"
-    yield from _four(part, around, around, "nr")
+    yield from _four(part, around, around, "nr", around)
 
 
 def _pixels_of_four(part: RowPart, around: str, pixel: str, channels: int) -> Iterator[str]:
@@ -261,11 +295,13 @@ def _pixels_of_four(part: RowPart, around: str, pixel: str, channels: int) -> It
     yield from (f"split({around}, {lanes}, {channels})", f"reorder({lanes}, {pixel})")
     if part.unrolled > 1:
         yield f"split({pixel}, {lanes}p, {part.unrolled})"
-    yield from _four(part, around, around, lanes)
+    yield from _four(part, around, around, lanes, pixel)
 
 
-def _four(part: RowPart, around: str, turn: str, lanes: str) -> Iterator[str]:
-    yield from _spread(part, around, lanes, "i32")
+def _four(part: RowPart, around: str, turn: str, lanes: str, pixel: str) -> Iterator[str]:
+    yield from (*_spread(part, around, lanes, "i32"), *numbered(part, around, lanes))
+    if part.s.result.terms:
+        yield f"stage(T, {pixel}, {lanes}tr, r)"
     for factor in part.s.result.factors:
         yield f"stage({part.named(factor)}, {turn}, {lanes}v{factor}, q)"
     yield f"unfold({lanes}, {lanes}v, q)"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from tosaic.backends.cortex_m.program.sketches.activations import column_terms, pixel_terms
 from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, RowResult
 
 
@@ -62,14 +63,16 @@ class Resident:
     @property
     def staying(self) -> int:
         """Vectors that stay in registers."""
-        return self.held + len(self.result.factors) * self.factors + len(self.bounds)
+        whole = self.result.uniform and self.result.form == "rounded"
+        return self.held + len(self.result.factors) * self.factors + len(self.bounds) + whole
 
     @property
     def cost(self) -> float:
         """About its cycles: as far as the pipes tell that four sums and their finish hold."""
-        factors, table = len(self.result.factors), self.result.table
+        factors, table, terms = len(self.result.factors), self.result.table, self.result.terms
         loads = self.vectors * 5 - self.held + factors * (not self.factors) + 1 + 2 * table
-        issued = 4 * self.vectors + loads + 3 + 2 * factors - (self.result.form != "rounded") + 2 * table
+        operations = len(self.result.scale) + 1
+        issued = 4 * self.vectors + loads + 3 + 2 * operations - (self.result.form != "rounded") + 2 * table + 2 * terms
         turn = max(2 * (4 * self.vectors + 2), 2 * loads, issued) + 2 / self.unroll
         return self.channels / FOUR * (self.row * turn + 30 + (30 + 15 * self.rest) * (self.rest > 0))
 
@@ -81,12 +84,14 @@ class Resident:
 
 def resident(s: Resident) -> Iterator[str]:
     """The steps of a schedule whose weights stay in vectors."""
-    yield from ("inline(P)", "drop(ky)", "drop(kx)", "postpone(S)", f"rewrite(out, {s.result.form})")
+    yield from ("compute_at(Z, v)",) if s.result.terms else ("inline(P)", "drop(ky)", "drop(kx)", "postpone(S)")
+    yield f"rewrite(out, {s.result.form})"
     yield f"rewrite(out, {'bounded' if s.result.clamped else 'lanes'})"
     if s.result.table:
         yield "rewrite(out, indexed)"
-    yield "stage(zero, b, z, r)"
-    yield from (f"stage({name}, b, z{name}, r)" for name in s.bounds)
+    names = {"zero": "z", **{name: f"z{name}" for name in s.bounds}, **({"a_zero": "az"} if s.result.terms else {})}
+    names |= {name: f"{name}_g" for name in s.result.scale if s.result.uniform}
+    yield from (f"stage({name}, {'v' if s.result.terms else 'b'}, {new}, r)" for name, new in names.items())
     yield f"split(n, ni, {FOUR})"
     if s.rest:
         yield from (f"cut(x, {s.row - s.rest}, e)", "reorder(x_e, n_e)", "compute_at(S, x_e, e)")
@@ -96,6 +101,8 @@ def resident(s: Resident) -> Iterator[str]:
         yield from _scheduled(s.last, "_e")
     if s.unroll > 1:
         yield f"split(x, xu, {s.unroll})"
+    if s.result.terms:
+        yield from (*pixel_terms(s.depth, s.row), *column_terms(s.depth, s.channels, "b", "zn"))
     yield "select(n, mve)"
     if s.short:
         yield "unmask(x)"
@@ -113,6 +120,10 @@ def _scheduled(s: Resident, own: str) -> Iterator[str]:
     yield from _windows(s, own)
     yield from _weights(s, own)
     yield from (f"spread(z{name}, n{own}, q{name}{own}, q, i32, ni{own})" for name in s.bounds)
+    if s.result.uniform and s.result.form == "rounded":
+        yield f"spread(whole_g, n{own}, qwhole{own}, q, i32, ni{own})"
+    if s.result.terms:
+        yield f"stage(T, x{own}, tr{own}, r)"
     yield f"unfold(ni{own}, v{own}, q)"
 
 
@@ -130,7 +141,9 @@ def _windows(s: Resident, own: str) -> Iterator[str]:
     if s.short:
         last = f"{k}_t" if s.whole else k
         within = f", i8, {last}" if s.whole else ""
-        yield from (f"stage(a, x{own}, vs{own}, q{within})", f"pad({last}, {LANES})")
+        yield f"stage(a, x{own}, vs{own}, q{within})"
+        if not s.result.terms:
+            yield f"pad({last}, {LANES})"
     if s.whole:
         yield f"stage(a, {f'x{own}' if s.vectors == 1 else k}, va{own}, q)"
     if s.whole > 1:
@@ -140,16 +153,17 @@ def _windows(s: Resident, own: str) -> Iterator[str]:
 def _weights(s: Resident, own: str) -> Iterator[str]:
     """Those that stay, and those that a turn reads."""
     first = each = f"sn{own}b"
+    w = "b" if s.result.terms else "w"
     if 0 < s.held < FOUR:
         yield f"cut({each}, {s.held})"
         first = f"{each}_t"
     if s.held == FOUR and s.vectors == 1:
-        yield f"stage(w, n{own}, vw{own}, q)"
+        yield f"stage({w}, n{own}, vw{own}, q)"
     elif s.held:
-        yield f"stage(w, n{own}, vw{own}, q, i8, {each})"
+        yield f"stage({w}, n{own}, vw{own}, q, i8, {each})"
     if s.held < FOUR:
-        yield f"stage(w, {first}, vx{own}, q)"
+        yield f"stage({w}, {first}, vx{own}, q)"
     for number in range(1, s.whole):
-        yield f"stage(w, {each}_{number}, vx{chr(ord('a') + number)}{own}, q)"
+        yield f"stage({w}, {each}_{number}, vx{chr(ord('a') + number)}{own}, q)"
     if s.whole and s.short:
-        yield f"stage(w, {each}b, vz{own}, q)"
+        yield f"stage({w}, {each}b, vz{own}, q)"

@@ -313,7 +313,7 @@ INLINE void sums(const int8_t *p0, const int8_t *p1, const int8_t *p2, const int
       : [x0_0] "r"(x0_0), [x1_0] "r"(x1_0), [x2_0] "r"(x2_0)
       : "memory", "lr", "q0", "q1", "q2", "q3", "q4", "q5", "q6", "q7", "r0", "r2", "r4", "r8");
 }
-INLINE void finish2(const int32_t *restrict a, const int32_t *restrict t, int8_t *restrict o, int32_t zero, int32_t low, int32_t high, const int8_t *lookup)
+INLINE void finish2(const int32_t *restrict a, const int32_t *restrict t, int8_t *restrict o, int32_t low, int32_t high)
 {
   {
     const int8_t *a0 = (void *)((const int8_t *)a + 0);
@@ -351,8 +351,7 @@ void kernel(const int8_t *restrict in, int8_t *restrict out, const int8_t *restr
 {
   const int32_t *range = (const int32_t *)params;
   const int8_t *packed = params + 112;
-  const int32_t zero_point = range[0], low = range[1], high = range[2];
-  const int8_t *lookup = 0;
+  const int32_t low = range[1], high = range[2];
   const int8x16_t zero = vdupq_n_s8(range[3]);
   int8_t *padded = scratch + 64;
   for (int i = 0; i < 2192; i += 16) vstrbq_s8(padded + i, zero);
@@ -382,7 +381,7 @@ void kernel(const int8_t *restrict in, int8_t *restrict out, const int8_t *restr
         for (int r = 0; r <= 2 - 2; r += 2)
           sums(p0 + r * 32, p1 + r * 32, p2 + r * 32, w, (int8_t *)totals + r * 32);
         for (int r = 0; r <= 2 - 2; r += 2)
-          finish2(totals + r * 8, t, o + r * 16, zero_point, low, high, lookup);
+          finish2(totals + r * 8, t, o + r * 16, low, high);
       }
     }
   }
