@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from tosaic.backends.cortex_m.kernels.mve import round_up
 from tosaic.backends.cortex_m.kernels.pixel_sketch import PixelSketch
@@ -60,6 +61,9 @@ class ActivationProduct(VectorConv2d):
 @dataclass(frozen=True)
 class ActivationSketch(ActivationProduct, PixelSketch):
     """Those whose second operand is copied; see `sketches.activations`."""
+
+    most_sums: ClassVar[int] = 800
+    """More gain little for much working memory."""
 
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
         found = super().knobs(core)

@@ -33,8 +33,6 @@ _BLOCKS = (128, 64, 32, 16)
 _SETTLED = ("finish", "ahead", "finish_ahead")
 _NUMBERS = itemgetter("together", "share", "block", "repeats", "unroll", "held", *_SETTLED)
 _PLACES = ("params", "scratch")
-_MOST_SUMS = 4096
-"""In scratch memory at a time, of more than one tile."""
 _MOST_INSTRUCTIONS, _MOST_REPEATED = 960, 320
 """Of a turn, so that it is in the reach of its end; and of several blocks of sums, which gain little more."""
 _AHEAD, _FINISH_AHEAD = 2, 3
@@ -62,6 +60,8 @@ class PixelSketch(VectorConv2d):
     near: ClassVar[float] = 1.0025
     price: ClassVar[int] = 3
     """Cycles that an instruction less is worth."""
+    most_sums: ClassVar[int] = 4096
+    """In scratch memory at a time, of more than one tile."""
 
     def row(self, knobs: Knobs) -> int:
         """Pixels of a row."""
@@ -141,7 +141,7 @@ class PixelSketch(VectorConv2d):
             each += (max(left * width, left + width) + _STORES) * (left > 0)
             return -(-row // together) * (each + _ENTRIES * (whole + (left > 0)) / block), abs(together - _FEW)
 
-        some = [n for n in map(int, choices) if n == pixels or (pixels < n <= row and n * block <= _MOST_SUMS)]
+        some = [n for n in map(int, choices) if n == pixels or (pixels < n <= row and n * block <= self.most_sums)]
         best = min(some, key=work, default=pixels)
         near = [n for n in some if work(n)[0] <= _NEAR * work(best)[0]]
         return sorted({pixels, best, max(near, default=pixels)})
@@ -168,7 +168,7 @@ class PixelSketch(VectorConv2d):
         together, share, block, repeats, unroll, held, finish, ahead, finish_ahead = map(int, _NUMBERS(knobs))
         if not max(pixels, share) <= together <= self.row(knobs):
             raise RefusedError(f"{together} pixels have no tiles of {knobs['tile']}, or of {share}")
-        if together * block > _MOST_SUMS and together > pixels:
+        if together * block > self.most_sums and together > pixels:
             raise RefusedError(f"{together} pixels of {block} sums take too much memory")
         depth, row = self.depth, self.row(knobs)
         vectors, short = self.taps * -(-depth // LANES), depth % LANES > 0
