@@ -34,9 +34,9 @@ from tosaic.tuner.space import Variant
 class Conv2d(ProgramFamily):
     """CONV2D, int8 times constant int8, RESCALE to int8, optional CLAMP and TABLE; or RESCALE to int16 or int32.
 
-    Its variants are the sketches of a program: `kernels.product_sketch` without MVE, and `kernels.nibble_halves_sketch`
-    where weights have four bits, with it `kernels.row_sketch` of
-    one pixel, `kernels.nibble_sketch` where weights have four bits, and `kernels.vector_sketch` of several.
+    Its variants are the sketches of a program. Without MVE: `kernels.product_sketch`, and
+    `kernels.nibble_halves_sketch` where weights have four bits. With it: `kernels.row_sketch` of one pixel,
+    `kernels.vector_sketch` of several, and `kernels.nibble_sketch` where weights have four bits.
     """
 
     name = "conv2d"

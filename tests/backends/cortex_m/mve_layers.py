@@ -108,7 +108,7 @@ def conv2d(
     bias = rng.integers(-4000, 4000, channels)
     if shifts is not None and shifts[0] < 32:
         # |accumulator| stays below 1 << (shift - 1), which the spec demands.
-        weights, bias = np.sign(weights) * (weights % 2) if group else weights // 64, bias // 100
+        weights, bias = np.sign(weights) * (weights % 2) if group else weights // 12, bias // 100
     y = graph.conv2d(x, weights, bias, input_zero=int(rng.integers(-128, 128)), **options)
     multiplier, shift = _multipliers(rng, channels if per_channel else 1, depth, shifts)
     zero = int(rng.integers(-128, 128)) if element == "i8" else 0
