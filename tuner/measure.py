@@ -234,12 +234,11 @@ class _Waiting:
 
     def __init__(self) -> None:
         self._workers: list[_Worker] = []
-        self._started_in: object = None
 
     def keep(self, worker: _Worker) -> bool:
         """Whether there is room for a worker."""
         self._forget_others()
-        if len(self._workers) == self.MOST or worker.started_in != self._started_in or worker.dead():
+        if len(self._workers) == self.MOST or worker.started_in != _surroundings() or worker.dead():
             return False
         self._workers.append(worker)
         return True
@@ -257,11 +256,9 @@ class _Waiting:
     def _forget_others(self) -> None:
         """Kill those that were started in another environment."""
         now = _surroundings()
-        if now != self._started_in:
-            for worker in self._workers:
-                worker.kill()
-            self._workers.clear()
-            self._started_in = now
+        for worker in [worker for worker in self._workers if worker.started_in != now]:
+            worker.kill()
+            self._workers.remove(worker)
 
 
 _WAITING = _Waiting()

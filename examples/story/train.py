@@ -84,6 +84,29 @@ def perplexity(net: LanguageModel, tokens: list[int]) -> float:
     return math.exp(loss.item())
 
 
+def train(net: LanguageModel, tokens: Tensor, steps: int, rate: float, weight_decay: float, warm_up: float) -> None:
+    """Steps on random parts of a text; of all, `warm_up` is the share before the greatest rate."""
+    parameters = [one for one in net.parameters() if one.requires_grad]
+    optimizer = torch.optim.AdamW(parameters, lr=rate, weight_decay=weight_decay, betas=(0.9, 0.98))
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=rate, total_steps=steps, pct_start=warm_up)
+    for step in range(steps):
+        begins = torch.randint(0, len(tokens) - STORY.places - 1, (BATCH, 1))
+        rows = tokens[begins + torch.arange(STORY.places + 1)]
+        loss = F.cross_entropy(scores(net, rows[:, :-1]).flatten(0, 1), rows[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        if step % 100 == 0:
+            print(f"step {step}: perplexity {math.exp(loss.item()):.2f}", flush=True)
+
+
+def stored(net: LanguageModel) -> dict[str, np.ndarray]:
+    """The weights as a file holds them; those of the head are the table of embeddings."""
+    return {name: value.half().numpy() for name, value in net.state_dict().items() if name != "head.weight"}
+
+
 def main() -> None:
     torch.manual_seed(0)
     texts = prose()
@@ -95,22 +118,9 @@ def main() -> None:
     print(f"{len(text):,} characters, {len(tokens):,} tokens")
     net = LanguageModel(STORY)
     torch.nn.init.normal_(net.embedding.weight, std=0.1)
-    optimizer = torch.optim.AdamW(net.parameters(), lr=RATE, weight_decay=0.1, betas=(0.9, 0.98))
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=RATE, total_steps=STEPS, pct_start=0.05)
-    for step in range(STEPS):
-        begins = torch.randint(0, len(tokens) - STORY.places - 1, (BATCH, 1))
-        rows = tokens[begins + torch.arange(STORY.places + 1)]
-        loss = F.cross_entropy(scores(net, rows[:, :-1]).flatten(0, 1), rows[:, 1:].flatten())
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        if step % 200 == 0:
-            print(f"step {step}: perplexity {math.exp(loss.item()):.2f}", flush=True)
+    train(net, tokens, STEPS, RATE, weight_decay=0.1, warm_up=0.05)
     net.eval()
-    weights = {name: value.half().numpy() for name, value in net.state_dict().items() if name != "head.weight"}
-    np.savez_compressed(WEIGHTS, **weights, text=tokens[:CALIBRATION].numpy().astype(np.int16))
+    np.savez_compressed(WEIGHTS, **stored(net), text=tokens[:CALIBRATION].numpy().astype(np.int16))
     TOKENIZER.write_text(json.dumps(json.loads(tokenizer.to_str()), separators=(",", ":"), ensure_ascii=True) + "\n")
     HELD_BACK.write_text(held)
     print(f"held-back perplexity: {perplexity(net, tokenizer.encode(held).ids):.2f}")

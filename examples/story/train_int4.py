@@ -6,16 +6,13 @@ What the model multiplies by is rounded, a scale for 32 inputs of an output, and
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import torch
-from story import HELD_BACK, STORY, TOKENIZER, WEIGHTS_INT4, DecoderBlock, LanguageModel, net
+from story import HELD_BACK, TOKENIZER, WEIGHTS_INT4, DecoderBlock, LanguageModel, net
 from tokenizers import Tokenizer
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.nn.utils import parametrize
-from train import BATCH, perplexity, prose, scores
+from train import perplexity, prose, stored, train
 
 GROUP, STEPS, RATE = 32, 600, 1e-3
 _LEVELS = 7.25
@@ -59,24 +56,10 @@ def main() -> None:
     matrices = [one for name, one in module.named_modules() if isinstance(one, nn.Linear) and name != "head"]
     for matrix in matrices:
         parametrize.register_parametrization(matrix, "weight", FourBits())
-    parameters = [one for one in module.parameters() if one.requires_grad]
-    optimizer = torch.optim.AdamW(parameters, lr=RATE, weight_decay=0.0, betas=(0.9, 0.98))
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=RATE, total_steps=STEPS, pct_start=0.1)
-    for step in range(STEPS):
-        begins = torch.randint(0, len(tokens) - STORY.places - 1, (BATCH, 1))
-        rows = tokens[begins + torch.arange(STORY.places + 1)]
-        loss = F.cross_entropy(scores(module, rows[:, :-1]).flatten(0, 1), rows[:, 1:].flatten())
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        if step % 100 == 0:
-            print(f"step {step}: perplexity {math.exp(loss.item()):.2f}", flush=True)
+    train(module, tokens, STEPS, RATE, weight_decay=0.0, warm_up=0.1)
     for matrix in matrices:
         parametrize.remove_parametrizations(matrix, "weight")
-    weights = {name: value.half().numpy() for name, value in module.state_dict().items() if name != "head.weight"}
-    np.savez_compressed(WEIGHTS_INT4, **weights)
+    np.savez_compressed(WEIGHTS_INT4, **stored(module))
     print(f"held-back perplexity: {perplexity(module, tokenizer.encode(held).ids):.2f}")
 
 

@@ -22,6 +22,7 @@ from tosaic.backends.cortex_m.kernels.product_sketch import Conv2dSketch
 from tosaic.backends.cortex_m.kernels.row_sketch import row_sketch
 from tosaic.backends.cortex_m.kernels.sketch_constants import constants_of, epilogue_of, nibble_group
 from tosaic.backends.cortex_m.kernels.vector_sketch import IN_PLACE, vector_sketches
+from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.family import ProgramFamily
 from tosaic.backends.cortex_m.program.kernel import Sketched, cheapest_first
 from tosaic.backends.target import Core
@@ -69,22 +70,20 @@ class Conv2d(ProgramFamily):
         return workload(self.name, {**attributes, "group": group}, constants) if group else found
 
     def sketch(self, workload: Workload) -> Sketched | None:
-        geometry, epilogue = Geometry.of(workload.attributes).flattened, epilogue_of(workload)
-        return Conv2dSketch(geometry, number(workload, "out_channels"), epilogue, constants_of(workload))
+        return Conv2dSketch(*_layer(workload))
 
     def _sketches(self, workload: Workload, core: Core) -> Mapping[str, Sketched]:
         found = super()._sketches(workload, core)
         if core.mve or "dsp" not in core.isa:
             return found
-        geometry, epilogue = Geometry.of(workload.attributes).flattened, epilogue_of(workload)
-        nibbles = nibble_halves_sketch(geometry, number(workload, "out_channels"), epilogue, constants_of(workload))
+        nibbles = nibble_halves_sketch(*_layer(workload), _group(workload))
         return found if nibbles is None else {NIBBLES: nibbles, **found}
 
     def vector_sketches(self, workload: Workload) -> Mapping[str, Sketched]:
-        geometry, epilogue = Geometry.of(workload.attributes).flattened, epilogue_of(workload)
-        what = geometry, number(workload, "out_channels"), epilogue, constants_of(workload)
-        others = {"row": row} if (row := row_sketch(*what)) is not None else vector_sketches(*what)
-        return others if (nibbles := nibble_sketch(*what)) is None else {NIBBLES: nibbles, **others}
+        layer = _layer(workload)
+        others = {"row": row} if (row := row_sketch(*layer)) is not None else vector_sketches(*layer)
+        nibbles = nibble_sketch(*layer, _group(workload))
+        return others if nibbles is None else {NIBBLES: nibbles, **others}
 
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
         programs = self._sketches(workload, core)
@@ -96,3 +95,14 @@ class Conv2d(ProgramFamily):
         unbound = self.site.most_scratch is None and bool(modest)
         ways = (modest, others) if unbound else (others, modest)
         return next((found for way in ways if (found := cheapest_first(way, core, self.site, modest=unbound))), [])
+
+
+def _layer(workload: Workload) -> tuple[Geometry, int, Epilogue, Mapping[str, np.ndarray]]:
+    """What all sketches of a layer take: its windows, its channels, how a sum becomes a result, its constants."""
+    geometry = Geometry.of(workload.attributes).flattened
+    return geometry, number(workload, "out_channels"), epilogue_of(workload), constants_of(workload)
+
+
+def _group(workload: Workload) -> int:
+    """Weights of four bits that share a factor; 0 of others."""
+    return number(workload, "group") if "group" in workload.attributes else 0

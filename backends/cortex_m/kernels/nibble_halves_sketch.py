@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
-from tosaic.backends.cortex_m.kernels.sketch_constants import nibble_group, scales
+from tosaic.backends.cortex_m.kernels.sketch_constants import scales, sixteen_times
 from tosaic.backends.cortex_m.program import algorithms
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.kernel import Knobs
@@ -65,12 +65,11 @@ class NibbleHalvesSketch:
 
 
 def nibble_halves_sketch(
-    geometry: Geometry, channels: int, epilogue: Epilogue, constants: Mapping[str, np.ndarray]
+    geometry: Geometry, channels: int, epilogue: Epilogue, constants: Mapping[str, np.ndarray], group: int
 ) -> NibbleHalvesSketch | None:
-    """The sketch; None where windows are no pixels of whole words, or weights are not of four bits in groups."""
-    group = nibble_group(constants) if geometry.kernel == (1, 1) and geometry.dense else 0
+    """The sketch of windows that are one pixel; None where that is not of whole words, or no `group` of weights has
+    four bits."""
     if not group or geometry.depth % 4:
         return None
-    shifted = {**constants, "shift": constants["shift"].astype(np.int64) + 4}
-    forms = ("wide",) if epilogue.element == "i32" else scales(shifted)
+    forms = ("wide",) if epilogue.element == "i32" else scales(sixteen_times(constants))
     return NibbleHalvesSketch(geometry, channels, epilogue, constants, group, forms)

@@ -11,8 +11,9 @@ import numpy as np
 
 from tosaic.backends.cortex_m.footprint import ArrayAccess, Walk
 from tosaic.backends.cortex_m.kernel import Site
+from tosaic.backends.cortex_m.kernels.mve import round_up
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
-from tosaic.backends.cortex_m.kernels.sketch_constants import nibble_group, rescale_form
+from tosaic.backends.cortex_m.kernels.sketch_constants import rescale_form, sixteen_times
 from tosaic.backends.cortex_m.kernels.vector_conv2d import VectorConv2d
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.check import SLACK
@@ -105,7 +106,7 @@ class NibbleSketch(VectorConv2d):
         """The cycles of the core, bytes of working memory, and instructions."""
         s = self.rows(knobs)
         sizes = [4 * max(part.block for part in row_parts(s.rows)), s.groups * s.group * s.copied]
-        scratch = sum(-(-(size + SLACK) // LANES) * LANES for size in sizes if size)
+        scratch = sum(round_up(size + SLACK, LANES) for size in sizes if size)
         return {"estimate": self._cycles(s), "scratch": scratch, "code": self._instructions(s)}
 
     def _instructions(self, s: NibbleRows) -> int:
@@ -144,11 +145,10 @@ class NibbleSketch(VectorConv2d):
 
 
 def nibble_sketch(
-    geometry: Geometry, channels: int, epilogue: Epilogue, constants: Mapping[str, np.ndarray]
+    geometry: Geometry, channels: int, epilogue: Epilogue, constants: Mapping[str, np.ndarray], group: int
 ) -> NibbleSketch | None:
-    """The sketch; None where windows are no pixels, or weights are not of four bits in groups."""
-    group = nibble_group(constants) if geometry.kernel == (1, 1) and geometry.dense else 0
+    """The sketch of windows that are one pixel; None where no `group` of weights has four bits."""
     if not group:
         return None
-    form = rescale_form(epilogue, {**constants, "shift": constants["shift"].astype(np.int64) + 4})
+    form = rescale_form(epilogue, sixteen_times(constants))
     return NibbleSketch(geometry, channels, epilogue, form, constants, group)

@@ -52,6 +52,11 @@ def nibble_group(constants: Mapping[str, np.ndarray]) -> int:
     return next(fitting, 0)
 
 
+def sixteen_times(constants: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The constants with the shift of sums that are 16 times as large."""
+    return {**constants, "shift": constants["shift"].astype(np.int64) + 4}
+
+
 def normalized(multiplier: np.ndarray, shift: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """int32 multipliers and shifts that scale alike, each multiplier as large as int32 and a shift of 62 allow."""
     bits = np.frexp(np.maximum(multiplier, 1).astype(np.float64))[1]

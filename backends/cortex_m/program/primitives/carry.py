@@ -71,7 +71,7 @@ class Carry(Primitive):
             Reduce(add.target, Op("mul", (one, half))), Reduce(add.target, Op("mul", (both, Op("low", (half,)))))
         )
         body = exchanged(program.body, loop, replace(loop, extent=pairs, body=sums))
-        body = mapped(body, lambda s: renamed_constants(s, {bias: "carried_bias", shift: "carried_shift"}))
+        body = mapped(body, lambda s: _renamed(s, {bias: "carried_bias", shift: "carried_shift"}))
         body = self._beside(
             body, p, Buffer(new, "i16", (*p.shape[:-1], pairs, 2), "scratch"), self._pairs(p, new, names)
         )
@@ -158,7 +158,7 @@ def shifted_of(program: Program, add: Reduce) -> str:
     raise RefusedError(f"no RESCALE alone takes {add.target.buffer}")
 
 
-def renamed_constants(s: Statement, names: dict[str, str]) -> Statement:
+def _renamed(s: Statement, names: dict[str, str]) -> Statement:
     if not isinstance(s, Assign):
         return s
     value = s.value
