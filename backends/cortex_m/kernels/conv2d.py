@@ -94,7 +94,8 @@ class Conv2d(ProgramFamily):
         # What is chosen where no bound is known yet bounds the working memory of all kernels.
         unbound = self.site.most_scratch is None and bool(modest)
         ways = (modest, others) if unbound else (others, modest)
-        return next((found for way in ways if (found := cheapest_first(way, core, self.site, modest=unbound))), [])
+        spaces = (cheapest_first(way, core, self.site, compared=not unbound) for way in ways)
+        return next((found for found in spaces if found), [])
 
 
 def _layer(workload: Workload) -> tuple[Geometry, int, Epilogue, Mapping[str, np.ndarray]]:

@@ -10,14 +10,13 @@ from typing import ClassVar
 import numpy as np
 
 from tosaic.backends.cortex_m.footprint import ArrayAccess, Walk
-from tosaic.backends.cortex_m.kernel import Site
 from tosaic.backends.cortex_m.kernels.mve import round_up
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.kernels.sketch_constants import rescale_form, sixteen_times
 from tosaic.backends.cortex_m.kernels.vector_conv2d import VectorConv2d
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.check import SLACK
-from tosaic.backends.cortex_m.program.kernel import Knobs, assignments
+from tosaic.backends.cortex_m.program.kernel import Knobs
 from tosaic.backends.cortex_m.program.sketches.nibbles import NibbleRows, nibble_rows
 from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, PixelRows
 from tosaic.backends.cortex_m.program.sketches.row_parts import RowPart, row_parts
@@ -65,9 +64,6 @@ class NibbleSketch(VectorConv2d):
             "ahead": (1, 0),
             "finish_ahead": (3, 0) if whole > LANES else (0,),
         }
-
-    def guesses(self, knobs: Mapping[str, Sequence[Choice]], site: Site) -> Iterator[dict[str, Choice]]:
-        return assignments(knobs)
 
     def rows(self, knobs: Knobs) -> NibbleRows:
         """The numbers of a schedule.

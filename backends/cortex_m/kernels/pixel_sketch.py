@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import itemgetter
 from typing import ClassVar
 
@@ -109,28 +109,30 @@ class PixelSketch(VectorConv2d):
             "finish_ahead": (3, 2, 0),
         }
 
-    def guesses(self, knobs: Mapping[str, Sequence[Choice]], site: Site) -> Iterator[dict[str, Choice]]:
-        return self.guesses_with({}, knobs, site)
+    def groups(self, knobs: Mapping[str, Sequence[Choice]], site: Site) -> Iterator[Iterable[dict[str, Choice]]]:
+        return self.groups_with({}, knobs, site)
 
-    def guesses_with(
+    def groups_with(
         self, fixed: Knobs, knobs: Mapping[str, Sequence[Choice]], site: Site
-    ) -> Iterator[dict[str, Choice]]:
+    ) -> Iterator[Iterable[dict[str, Choice]]]:
         """Of those that differ in pixels together a few, and of those that differ in how results are finished, or in
         loads that run ahead, the usual one: they say little of what differs else."""
         row = self.row(fixed)
         places = knobs["weights"] if site.waits_for_memory else knobs["weights"][:1]
-        others = [
-            *assignments({"weights": places, **{name: knobs[name] for name in ("share", "repeats", "unroll", "held")}})
-        ]
+        others = list(assignments({name: knobs[name] for name in ("share", "repeats", "unroll", "held")}))
         for tile, block in itertools.product(knobs["tile"], knobs["block"]):
             (pixels, width), channels = tile_sizes(str(tile)), int(block)
             finish = 2 if channels % (2 * self.lanes) == 0 else 1
             for together in self.some_together(knobs["together"], row, pixels, width, channels):
                 first = {**fixed, "tile": tile, "together": together, "block": block, "finish": finish}
-                for each in others:
-                    turns = self._turns(channels, width, int(each["repeats"]), int(each["unroll"]))
-                    finishes = self._finish_turns(channels, self.lanes * finish, together, int(each["share"]))
-                    yield first | each | {"ahead": _AHEAD * (turns > 1), "finish_ahead": _FINISH_AHEAD * finishes}
+                yield from (map(partial(self._usual, {**first, "weights": place}), others) for place in places)
+
+    def _usual(self, first: Knobs, others: Knobs) -> dict[str, Choice]:
+        """All numbers, with the loads that most often run a turn ahead, where there is one."""
+        (_, width), block, together = tile_sizes(str(first["tile"])), int(first["block"]), int(first["together"])
+        turns = self._turns(block, width, int(others["repeats"]), int(others["unroll"]))
+        finishes = self._finish_turns(block, self.lanes * int(first["finish"]), together, int(others["share"]))
+        return {**first, **others, "ahead": _AHEAD * (turns > 1), "finish_ahead": _FINISH_AHEAD * finishes}
 
     def some_together(self, choices: Sequence[Choice], row: int, pixels: int, width: int, block: int) -> list[int]:
         """Pixels whose sums lie in scratch memory at a time: for the least work, the most for little more, and few."""
@@ -212,18 +214,23 @@ class PixelSketch(VectorConv2d):
     def cost(self, knobs: Knobs) -> float:
         s = self.rows(knobs)
         unlikely = abs(s.ahead - _AHEAD) + abs(s.finish_ahead - _FINISH_AHEAD) + (s.finish > 2)
-        return self._cycles(s) * (1 + unlikely / 50) + self.price * self._instructions(s)
+        cycles, _, instructions = _promised(self, s)
+        return cycles * (1 + unlikely / 50) + self.price * instructions
 
     def promise(self, knobs: Knobs) -> Mapping[str, float]:
         """The cycles of the core, bytes of working memory, and instructions."""
-        s = self.rows(knobs)
+        cycles, scratch, instructions = _promised(self, self.rows(knobs))
+        return {"estimate": cycles, "scratch": scratch, "code": instructions}
+
+    def promised(self, s: PixelRows) -> tuple[float, int, int]:
+        """The cycles of the core, bytes of working memory, and instructions, anew."""
         parts = row_parts(s)
         sums = s.together * max(part.block for part in parts)
         buffers = [FOUR * sums, *(size for part in parts for size in self._copies(part))]
         buffers += [s.strip.bytes] if s.strip else []
         buffers += [s.strip.windows * s.depth] if s.strip and s.strip.windows else []
         scratch = sum(round_up(size + SLACK, LANES) for size in buffers)
-        return {"estimate": self._cycles(s), "scratch": scratch, "code": self._instructions(s)}
+        return self._cycles(s), scratch, self._instructions(s)
 
     def _copies(self, part: RowPart) -> list[int]:
         """Bytes of each copy of constants."""
@@ -297,6 +304,11 @@ class PixelSketch(VectorConv2d):
 @lru_cache(maxsize=1 << 14)
 def _rows(what: PixelSketch, knobs: tuple[tuple[str, Choice], ...]) -> PixelRows:
     return what.numbers(dict(knobs))
+
+
+@lru_cache(maxsize=1 << 14)
+def _promised(what: PixelSketch, s: PixelRows) -> tuple[float, int, int]:
+    return what.promised(s)
 
 
 def _together(row: int) -> list[int]:

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tosaic.backends.cortex_m.footprint import ArrayAccess, Walk
-from tosaic.backends.cortex_m.kernel import Site
 from tosaic.backends.cortex_m.kernels.vector_conv2d import VectorConv2d
-from tosaic.backends.cortex_m.program.kernel import Knobs, assignments
+from tosaic.backends.cortex_m.program.kernel import Knobs
 from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR
 from tosaic.backends.cortex_m.program.sketches.vectors import Resident, resident
 from tosaic.backends.cortex_m.program.tree import RefusedError
@@ -30,9 +29,6 @@ class ResidentSketch(VectorConv2d):
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
         """The numbers that are open, as of `Resident`."""
         return {"held": (2, 1, 4, 0, 3), "factors": ("held", "read"), "unroll": (2, 4, 1, 3, 6, 5, 7)}
-
-    def guesses(self, knobs: Mapping[str, Sequence[Choice]], site: Site) -> Iterator[dict[str, Choice]]:
-        return assignments(knobs)
 
     def resident(self, knobs: Knobs) -> Resident:
         """The numbers of a schedule.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -37,7 +37,7 @@ class StripSketch(PixelSketch):
     """
 
     in_place: bool = False
-    compared: ClassVar[int] = 6
+    compared: ClassVar[int] = 4
     near: ClassVar[float] = 1.02
     price: ClassVar[int] = 16
 
@@ -56,9 +56,9 @@ class StripSketch(PixelSketch):
             return (1,)
         return tuple(n for n in _TALL if n < rows) + (rows,) * (rows <= _MOST_TALL)
 
-    def guesses(self, knobs: Mapping[str, Sequence[Choice]], site: Site) -> Iterator[dict[str, Choice]]:
+    def groups(self, knobs: Mapping[str, Sequence[Choice]], site: Site) -> Iterator[Iterable[dict[str, Choice]]]:
         for tall in self._talls:
-            yield from self.guesses_with({} if self.in_place else {"tall": tall}, knobs, site)
+            yield from self.groups_with({} if self.in_place else {"tall": tall}, knobs, site)
 
     def some_together(self, choices: Sequence[Choice], row: int, pixels: int, width: int, block: int) -> list[int]:
         """Those of one tile where each has a strip: what takes the least working memory takes the least time, too."""

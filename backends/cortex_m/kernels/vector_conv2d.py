@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from tosaic.backends.cortex_m.kernel import Site
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.program import algorithms
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
+from tosaic.backends.cortex_m.program.kernel import assignments
 from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, RowResult
 from tosaic.backends.cortex_m.program.tree import Program
+from tosaic.tuner.space import Choice
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,10 @@ class VectorConv2d:
     def lanes(self) -> int:
         """Results of a vector that is stored."""
         return LANES if self.epilogue.element == "i8" else FOUR
+
+    def groups(self, knobs: Mapping[str, Sequence[Choice]], site: Site) -> Iterator[Iterable[dict[str, Choice]]]:
+        """All assignments, each of which is a group."""
+        return ([each] for each in assignments(knobs))
 
     def program(self) -> Program:
         return algorithms.conv2d(self.geometry, self.channels, self.epilogue)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from operator import itemgetter
 from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -36,6 +37,8 @@ _COMPARED = 8
 _MOST_LINES = 2000
 # Those of them that are looked through for legal ones.
 _TRIED = 64
+# Groups of alike assignments that are looked at one by one: those whose first ones are cheapest.
+_GROUPS = 24
 
 _NEAR = 1.01
 """Times the fewest cycles, for which less code is preferred."""
@@ -95,8 +98,9 @@ class Promising(Sketched, Protocol):
     compared: ClassVar[int]
     near: ClassVar[float]
 
-    def guesses(self, knobs: Mapping[str, Sequence[Choice]], site: Site) -> Iterator[dict[str, Choice]]:
-        """The assignments that are worth a thought at a site."""
+    def groups(self, knobs: Mapping[str, Sequence[Choice]], site: Site) -> Iterator[Iterable[dict[str, Choice]]]:
+        """The assignments that are worth a thought at a site, those together that differ in what matters least, and
+        take the same working memory."""
         ...
 
     def promise(self, knobs: Knobs) -> Mapping[str, float]:
@@ -201,16 +205,16 @@ def scheduled(program: Program, steps: Sequence[Step], core: Core) -> Built:
     return Built(found, steps, printer.text, printer.instructions, printer.cycles, scratch_bytes(found))
 
 
-def cheapest_first(sketches: Mapping[str, Sketched], core: Core, site: Site, *, modest: bool = False) -> list[Variant]:
+def cheapest_first(sketches: Mapping[str, Sketched], core: Core, site: Site, *, compared: bool = True) -> list[Variant]:
     """The space of sketches: a variant for each that has legal schedules, its best guess first.
 
     Args:
-        modest: whether what takes less working memory comes first where cycles are near, not what has less code.
+        compared: whether several schedules are built to find a best guess, and not the first legal one is taken.
     """
     found = list[tuple[float, int, Variant]]()
     for number, (name, what) in enumerate(sketches.items()):
         knobs = what.knobs(core)
-        best = _first(name, what, knobs, core, site, modest)
+        best = _first(name, what, knobs, core, site, compared)
         if best is not None:
             cost, first = best
             ordered = {k: (first[k], *(c for c in choices if c != first[k])) for k, choices in knobs.items()}
@@ -248,13 +252,13 @@ def assigned(knobs: Knobs) -> tuple[tuple[str, Choice], ...]:
 
 
 def _first(
-    name: str, what: Sketched, knobs: Mapping[str, Sequence[Choice]], core: Core, site: Site, modest: bool
+    name: str, what: Sketched, knobs: Mapping[str, Sequence[Choice]], core: Core, site: Site, compared: bool
 ) -> tuple[float, dict[str, Choice]] | None:
     """The schedule that promises the fewest cycles of those that are thought cheap, and these, found in this process
     or an earlier one."""
 
     def compute() -> tuple[float, dict[str, Choice]] | None:
-        found, most = list[_Guess](), getattr(what, "compared", _COMPARED)
+        found, most = list[_Guess](), getattr(what, "compared", _COMPARED) if compared else 1
         for number, each in enumerate(itertools.islice(_possible(what, knobs, core, site), _TRIED)):
             with suppress(BackendError):
                 counts = built(what, assigned(each), core).priced(site, core)
@@ -268,13 +272,13 @@ def _first(
         if core.mve:
             near = what.near if isinstance(what, Promising) else _NEAR
             alike = [each for each in found if each.cost <= near * best.cost]
-            best = min(alike, key=lambda each: (each.scratch if modest else 0, each.code))
+            best = min(alike, key=lambda each: each.code)
         tensors = sum(b.bytes for b in what.program().arguments if b.memory in ("in", "out"))
         lean = [each for each in found if each.scratch <= tensors and each.cost <= _WORTH * best.cost]
         chosen = best if best.scratch <= tensors else min(lean, default=best)
         return chosen.cost, chosen.assignment
 
-    problem = repr((name, what, core, site, dict(knobs), modest))
+    problem = repr((name, what, core, site, dict(knobs), compared))
     return remembered("guesses/program", [code_digest("cortex_m", "simulators"), problem], compute)
 
 
@@ -283,21 +287,24 @@ def _possible(
 ) -> Iterator[dict[str, Choice]]:
     """The assignments for which a sketch has steps, those first that it thinks cheap.
 
-    Of one that promises those that a site has working memory for, with what they wait for memory.
+    Of one that promises those that a site has working memory for, with what they wait for memory. Of a group the first
+    one stands for all, and only those of the best groups are looked at.
     """
-    costs = list[tuple[float, int, dict[str, Choice]]]()
     waits = lru_cache(maxsize=1024)(partial(site.waits, pipeline=core.pipeline))
     promising = what if isinstance(what, Promising) else None
-    for number, each in enumerate(promising.guesses(knobs, site) if promising else assignments(knobs)):
-        with suppress(RefusedError):
-            cost = what.cost(each)
-            if promising:
-                if site.most_scratch is not None and not site.holds(promising.promise(each)):
-                    continue
-                if site.waits_for_memory:
-                    cost += waits(tuple(promising.moved(each)))
-            costs.append((cost, number, each))
-    for *_, each in sorted(costs, key=lambda cost: cost[:2]):
+
+    def priced(group: Iterable[dict[str, Choice]]) -> Iterator[tuple[float, dict[str, Choice]]]:
+        for each in group:
+            with suppress(RefusedError):
+                if promising and site.most_scratch is not None and not site.holds(promising.promise(each)):
+                    return
+                waited = waits(tuple(promising.moved(each))) if promising and site.waits_for_memory else 0
+                yield what.cost(each) + waited, each
+
+    groups = [priced(group) for group in (promising.groups(knobs, site) if promising else [assignments(knobs)])]
+    begun = [(*first, group) for group in groups if (first := next(group, None)) is not None]
+    best = sorted(begun, key=itemgetter(0))[:_GROUPS]
+    for _, each in sorted((guess for *first, group in best for guess in (first, *group)), key=itemgetter(0)):
         with suppress(RefusedError):
             list(what.steps(each))
             yield each
