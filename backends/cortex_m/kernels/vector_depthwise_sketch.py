@@ -7,6 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
@@ -108,18 +109,9 @@ class _LinedSketch(ABC):
 
     def _held(self, rows: int, columns: int, once: str) -> int:
         """Vectors beside sums: of weights at a time, of the image, and of products that nothing adds up at once."""
-        g = self.geometry
         if once == "weights":
             return 3
-        found = dict[tuple[int, int], tuple[int, int]]()
-        places = sorted(
-            ((y * g.stride[0] + ky * g.dilation[0], x * g.stride[1] + kx * g.dilation[1]), (ky, kx))
-            for y, x, ky, kx in itertools.product(range(rows), range(columns), *map(range, g.kernel))
-        )
-        for number, (_, tap) in enumerate(places):
-            found[tap] = found.get(tap, (number, 0))[0], number
-        beside = 1 if isinstance(self.result, FloatResults) else 2
-        return beside + max(sum(first <= at <= last for first, last in found.values()) for at in range(len(places)))
+        return (1 if isinstance(self.result, FloatResults) else 2) + _most_held(self.geometry, rows, columns)
 
     def steps(self, knobs: Knobs) -> Iterator[str]:
         return lined(self.lined(knobs))
@@ -219,3 +211,16 @@ def vector_depthwise(geometry: Geometry, epilogue: Epilogue, constants: Mapping[
         elif DERIVED["nothing_below"](low) is not None:
             bounds = "ceiling"
     return VectorDepthwise(geometry, epilogue, form, bounds, constants)
+
+
+@lru_cache(maxsize=256)
+def _most_held(g: Geometry, rows: int, columns: int) -> int:
+    """Weights that wait at a time, where a tile of results goes through its part of the image once."""
+    places = sorted(
+        ((y * g.stride[0] + ky * g.dilation[0], x * g.stride[1] + kx * g.dilation[1]), (ky, kx))
+        for y, x, ky, kx in itertools.product(range(rows), range(columns), *map(range, g.kernel))
+    )
+    found = dict[tuple[int, int], tuple[int, int]]()
+    for number, (_, tap) in enumerate(places):
+        found[tap] = found.get(tap, (number, 0))[0], number
+    return max(sum(first <= at <= last for first, last in found.values()) for at in range(len(places)))

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from operator import itemgetter
 from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
@@ -140,8 +140,12 @@ class Built:
 
     def priced(self, site: Site, core: Core) -> dict[str, float]:
         """The features, with what it waits for memory at its site."""
-        moved = walks(self.program) if site.waits_for_memory else []
-        return site.priced(self.features, self.cycles, moved, core.pipeline)
+        return site.priced(self.features, self.cycles, self.moved if site.waits_for_memory else [], core.pipeline)
+
+    @cached_property
+    def moved(self) -> Sequence[Walk]:
+        """The loops over memory."""
+        return walks(self.program)
 
     def source(self, kind: str, constants: Mapping[str, np.ndarray]) -> KernelSource:
         """The kernel with its constants, those that the algorithm names.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -178,8 +177,11 @@ def covers(b: Buffer, found: Sequence[Use], size: int) -> bool:
 
 def elements_of(where: Affine, loops: Sequence[For]) -> set[int]:
     """All values of an address as its loops turn; variables of other loops count as 0."""
-    steps = [[where[f.var] * position for position in f.positions] for f in loops if where[f.var]]
-    return {where.const + sum(each) for each in itertools.product(*steps)}
+    found = {where.const}
+    for f in loops:
+        if factor := where[f.var]:
+            found = {place + factor * position for position in f.positions for place in found}
+    return found
 
 
 class Window(NamedTuple):
