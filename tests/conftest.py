@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 """Tests share the cores; torch's threads wait for each other without giving theirs up."""
+gc.set_threshold(200_000)
+"""As the command line has it."""
 
 ROOT = Path(__file__).parent
 FAST = (
