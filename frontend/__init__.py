@@ -6,7 +6,7 @@ from tosaic.frontend.causes import Cause, Scan
 from tosaic.frontend.coarser_weights import WeightBudget, coarsen
 from tosaic.frontend.importer import import_program
 from tosaic.frontend.quantizer import prepare, quantize
-from tosaic.frontend.samples import read_labels, read_samples
+from tosaic.frontend.samples import check_sample, read_labels, read_samples
 from tosaic.frontend.simulation import input_statistics, load_float, run_float, run_float_on, save_float
 from tosaic.frontend.tosa_file import TosaFile, is_tosa_file, read_tosa
 
@@ -19,6 +19,7 @@ __all__ = [
     "bias_advice",
     "calibration_advice",
     "capture",
+    "check_sample",
     "coarsen",
     "import_program",
     "input_statistics",

@@ -26,7 +26,7 @@ from tosaic.frontend.onnx_file import example_inputs, read_onnx
 from tosaic.frontend.precision import is_half, widened, widened_tensor
 from tosaic.frontend.program_file import read_program
 from tosaic.frontend.python_file import call, is_function
-from tosaic.frontend.samples import as_sample, read_samples
+from tosaic.frontend.samples import as_sample, check_sample, read_samples
 from tosaic.frontend.sizes import refuse_large_tensors
 from tosaic.frontend.state import State, in_turn, take_states
 from tosaic.frontend.torchao_weights import take_torchao_weights
@@ -159,7 +159,7 @@ def _batches(
         batches = read_samples(calibration, names, examples, "calibration")
     batches = batches or [examples]
     for batch in batches:
-        _check_batch(batch, examples, names)
+        check_sample(batch, examples, names, "calibration data")
     return batches
 
 
@@ -319,21 +319,3 @@ def _placeholders(program: ExportedProgram) -> list[Node]:
 
 def _input_names(program: ExportedProgram) -> list[str]:
     return [node.name for node in _placeholders(program)]
-
-
-def _check_batch(batch: Batch, examples: Batch, names: list[str]) -> None:
-    if len(batch) != len(examples):
-        raise ModelError(f"a calibration batch holds {len(batch)} tensors, the model takes {len(examples)} inputs")
-    for name, tensor, example in zip(names, batch, examples, strict=True):
-        if tensor.shape != example.shape or tensor.dtype != example.dtype:
-            raise ModelError(
-                f"calibration data for the input `{name}` is {_describe(tensor)}",
-                why=f"the model takes {_describe(example)}",
-                hint="each sample must have the shape and dtype of the example input",
-            )
-        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
-            raise ModelError(f"calibration data for the input `{name}` holds NaN or infinity")
-
-
-def _describe(tensor: Tensor) -> str:
-    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"

@@ -105,3 +105,30 @@ def as_sample(array: Any, example: Tensor) -> Tensor:
     """One sample; a batch axis of size 1 may be left out."""
     tensor = torch.as_tensor(np.array(array)) if not isinstance(array, Tensor) else array
     return tensor[None] if example.shape[:1] == (1,) and tensor.shape == example.shape[1:] else tensor
+
+
+def check_sample(sample: Batch, examples: Batch, names: Sequence[str], role: str) -> None:
+    """Guard: a sample is one that a model takes.
+
+    Args:
+        examples: one that it takes.
+        role: what messages call it.
+
+    Raises:
+        ModelError: a tensor is missing, has another shape or dtype, or holds no numbers.
+    """
+    if len(sample) != len(examples):
+        raise ModelError(f"a sample of the {role} holds {len(sample)} tensors, the model takes {len(examples)} inputs")
+    for name, tensor, example in zip(names, sample, examples, strict=True):
+        if tensor.shape != example.shape or tensor.dtype != example.dtype:
+            raise ModelError(
+                f"{role} for the input `{name}` is {_describe(tensor)}",
+                why=f"the model takes {_describe(example)}",
+                hint="each sample must have the shape and dtype of the example input",
+            )
+        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+            raise ModelError(f"{role} for the input `{name}` holds NaN or infinity")
+
+
+def _describe(tensor: Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"

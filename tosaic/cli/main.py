@@ -41,6 +41,7 @@ for command in (
     models.tune,
     models.fit,
     models.accuracy,
+    models.weights,
     builds.run,
     builds.generate,
     builds.verify,

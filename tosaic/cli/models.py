@@ -1,4 +1,4 @@
-"""Commands that take a model: compile, tune, fit, accuracy."""
+"""Commands that take a model: compile, tune, fit, accuracy, weights."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tosaic.cli.options import FOLDER, Goals, Times, as_json, asked, compiling, options_of
+from tosaic.cli.options import FOLDER, Goals, Times, as_json, asked, compiling, on_data, options_of
 from tosaic.support.errors import Error
 from tosaic.terminal import console
 
@@ -73,10 +73,7 @@ def fit(point: int | None, output: Path, as_json: bool, **arguments) -> None:
 
 @click.command()
 @compiling
-@click.option("--data", required=True, help="Samples: .npz, .npy, a folder of them, or file.py:function.")
-@click.option("--labels", help="Right classes, for top-1 and top-5: .npy, or file.py:function.")
-@click.option("--metric", help="file.py:function of (outputs, labels) that returns a number.")
-@click.option("--samples", "count", type=click.IntRange(min=1), default=256, show_default=True, help="Used at most.")
+@on_data
 @click.option(
     "--layers",
     type=click.IntRange(min=0),
@@ -121,3 +118,36 @@ def accuracy(
         print_sensitivity(found)
     if not found.exact:
         raise SystemExit(1)
+
+
+@click.command()
+@compiling
+@on_data
+@click.option("--point", type=click.IntRange(min=1), help="Build this one, by its number in the list, into --output.")
+@click.option("-o", "--output", type=FOLDER, default=Path("build/model"), show_default=True)
+@as_json
+@console.reports_errors
+def weights(
+    data: str,
+    labels: str | None,
+    metric: str | None,
+    count: int,
+    point: int | None,
+    output: Path,
+    as_json: bool,
+    **arguments,
+) -> None:
+    """List builds of MODEL with ever fewer weight bytes on an NPU, and what each loses; --point builds one."""
+    if arguments["weights"] is not None:
+        raise Error("--weights is what this command tries", hint="leave it out")
+    options = options_of(**arguments)
+    from tosaic.compiler.compilation import compile_model
+    from tosaic.compiler.weight_front import weight_front
+    from tosaic.reports.search_report import print_weights, weights_result
+
+    points = weight_front(options, data, labels, metric, count)
+    if point is not None and point > len(points):
+        raise Error(f"there is no build number {point}", why=f"the list has {len(points)}")
+    console.show(points, as_json, weights_result, print_weights)
+    if point is not None:
+        compile_model(options_of(**{**arguments, "weights": points[point - 1].budget}), output)

@@ -122,6 +122,14 @@ def _together(*decorators: Callable) -> Callable:
 
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
+on_data = _together(
+    click.option("--data", required=True, help="Samples: .npz, .npy, a folder of them, or file.py:function."),
+    click.option("--labels", help="Right classes, for top-1 and top-5: .npy, or file.py:function."),
+    click.option("--metric", help="file.py:function of (outputs, labels) that returns a number."),
+    click.option(
+        "--samples", "count", type=click.IntRange(min=1), default=256, show_default=True, help="Used at most."
+    ),
+)
 compiling = _together(
     click.argument("model"),
     click.option("--target", default="cortex-m55", show_default=True,

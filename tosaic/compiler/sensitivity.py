@@ -10,72 +10,39 @@ from pathlib import Path
 
 import numpy as np
 
-from tosaic.builds.accuracy import sqnr_db
 from tosaic.builds.build import BuildFolder
 from tosaic.compiler.compilation import compile_model
 from tosaic.compiler.goals import BuildCost, Goal, RaisedGroup, Recommendation, Scanned, Score, Sensitivity
 from tosaic.compiler.layers import worst
-from tosaic.compiler.middle import capture_model, quantized
+from tosaic.compiler.middle import quantized
 from tosaic.compiler.options import CompileOptions, QuantizationOptions
+from tosaic.compiler.user_data import (
+    COMPARED,
+    Data,
+    FloatRun,
+    Metric,
+    Outputs,
+    cost_of,
+    real_outputs,
+    stacked,
+    worst_db,
+)
 from tosaic.frontend import (
     Capture,
     Cause,
     Scan,
-    is_tosa_file,
     prepare,
-    read_labels,
-    read_samples,
     run_float_on,
 )
 from tosaic.frontend.canonical import is_quantized
-from tosaic.frontend.python_file import call
-from tosaic.runs.running import Run, Sample, reference_outputs, run_build
+from tosaic.runs.running import Run, reference_outputs, run_build
 from tosaic.support.errors import Error
 from tosaic.terminal.progress import Stations
 
-Outputs = Sequence[Sequence[np.ndarray]]
-Metric = Callable[[list[np.ndarray]], float]
-_COMPARED = 16  # samples that a build's decibels are told from
 _NOTHING_DB = 0.1  # a gain below which a tensor is not worth a cycle
 _FLOAT_DB = 1.0  # the same of weights in f32, which a Cortex-M computes alone
 _STEPS = 16  # sets of tensors that a goal is sought in
 _SHORT = 2  # further sets, where the integer module falls short of what was simulated
-
-
-@dataclass(frozen=True)
-class Data:
-    """Samples as the float model takes them, and what is known of them.
-
-    Args:
-        labels: the right class of each, int64.
-        metric: `file.py:function` of (outputs, labels), each output with the samples along its first axis.
-    """
-
-    samples: Sequence[Sample]
-    labels: np.ndarray | None
-    metric: str | None
-
-    @staticmethod
-    def read(captured: Capture, source: str, labels: str | None, metric: str | None, count: int) -> Data:
-        """At most so many samples for the inputs of a model.
-
-        Raises:
-            Error: they cannot be read, or do not fit.
-        """
-        inputs = len(captured.inputs) - len(captured.states)
-        rows = read_samples(source, captured.input_names[:inputs], captured.inputs[:inputs])
-        wanted = read_labels(labels, len(rows))[:count] if labels else None
-        return Data([[tensor.numpy() for tensor in row] for row in rows[:count]], wanted, metric)
-
-    def metrics(self, outputs: Outputs) -> dict[str, Metric]:
-        """The metrics of such outputs by name, the user's own first."""
-        found: dict[str, Metric] = {}
-        if (named := self.metric) is not None:
-            found[named] = lambda columns: _number(named, call(named, columns, self.labels))
-        if self.labels is not None:
-            classes, labels = outputs[0][0].shape[-1], self.labels
-            found |= {f"top-{k}": _top(k, labels) for k in (1, 5) if k < classes}
-        return found
 
 
 def analyze(
@@ -108,18 +75,13 @@ def analyze(
     Raises:
         Error: the model, the data or an option cannot be used.
     """
-    if is_tosa_file(options.model):
-        raise Error("there is no float model", hint="measure the PyTorch model that the TOSA comes from")
     stations = Stations()
-    with stations.live(), stations.station("capture"):
-        captured = capture_model(options)
-    read = Data.read(captured, data, labels, metric, count)
-    states = [state.initial.numpy() for state in captured.states]
-    floats = [row[: len(row) - len(states)] for row in run_float_on(captured, read.samples, states)]
+    run = FloatRun.of(options, data, labels, metric, count, stations)
+    captured, read, floats, states = run.captured, run.data, run.outputs, run.states
     metrics = read.metrics(floats)
     if goal and not goal.in_db and not metrics:
         raise Error(f"{goal} needs a metric", hint="give --labels or --metric, or a goal in dB, such as 30dB")
-    in_float = [measure(_stacked(floats)) for measure in metrics.values()]
+    in_float = [measure(stacked(floats)) for measure in metrics.values()]
     with stations.live(), stations.station("scan"):
         scanned = _scan(options, captured, max(layers, _STEPS if goal else 0))
     shown = replace(scanned, steps=scanned.steps[:layers])
@@ -129,7 +91,7 @@ def analyze(
         given = run_build(build, read.samples)
         scores = _scores(build, read, given, metrics, in_float)
         trial = _Trial(options, captured, read, floats, next(iter(metrics.values()), None), output, states)
-        cost = trial.cost(build)
+        cost = cost_of(build, read.samples, floats)
         advice = trial.best(scanned.steps, goal, cost, budget) if goal else None
     exact, noisiest = given.exact or not given.defined, worst(build.manifest.layers, len(build.manifest.layers))
     return Sensitivity(options, asked, len(read.samples), exact, cost, shown, noisiest, scores, goal, advice)
@@ -141,7 +103,7 @@ def _scores(
     """Each metric in float, of the integer module, and on the board."""
     board = given.board.outputs
     both = board if given.exact else reference_outputs(build, data.samples), board
-    computed = [_stacked(_real(build, rows)) for rows in both]
+    computed = [stacked(real_outputs(build, rows)) for rows in both]
     pairs = zip(metrics.items(), in_float, strict=True)
     return [Score(name, value, *map(measure, computed)) for (name, measure), value in pairs]
 
@@ -217,17 +179,17 @@ class _Trial:
     def _simulated(self, quantization: QuantizationOptions, goal: Goal) -> float:
         if quantization not in self._known:
             program, _ = quantized(replace(self.options, quantization=quantization), self.captured)
-            samples = self.data.samples[:_COMPARED] if goal.in_db else self.data.samples
+            samples = self.data.samples[:COMPARED] if goal.in_db else self.data.samples
             rows = run_float_on(program, samples, self.states)
             self._known[quantization] = self._value([row[: len(self.floats[0])] for row in rows], goal)
         return self._known[quantization]
 
     def _value(self, outputs: Outputs, goal: Goal) -> float:
         if goal.in_db:
-            ratio = _worst_db(self.floats[: len(outputs)], outputs)
+            ratio = worst_db(self.floats[: len(outputs)], outputs)
             return math.inf if ratio is None else ratio
         assert self.metric is not None
-        return self.metric(_stacked(outputs))
+        return self.metric(stacked(outputs))
 
     def _built(
         self, quantization: QuantizationOptions, goal: Goal, now: BuildCost, budget: float | None
@@ -235,55 +197,7 @@ class _Trial:
         options = replace(self.options, quantization=quantization)
         with tempfile.TemporaryDirectory(prefix="tosaic-") as folder:
             build = compile_model(options, self.output or Path(folder, "build"))
-            cost = self.cost(build)
-            samples = self.data.samples[:_COMPARED] if goal.in_db else self.data.samples
-            value = self._value(_real(build, reference_outputs(build, samples)), goal)
+            cost = cost_of(build, self.data.samples, self.floats)
+            samples = self.data.samples[:COMPARED] if goal.in_db else self.data.samples
+            value = self._value(real_outputs(build, reference_outputs(build, samples)), goal)
         return Recommendation(quantization, cost, value, budget is None or cost.cycles <= budget * now.cycles)
-
-    def cost(self, build: BuildFolder) -> BuildCost:
-        """What a build gives on a few samples, and takes."""
-        samples = self.data.samples[:_COMPARED]
-        outputs = _real(build, reference_outputs(build, samples))
-        board = run_build(build, samples[:1])
-        return BuildCost(
-            sqnr_db=_worst_db(self.floats[: len(samples)], outputs),
-            cycles=(board.board.cycles or board.board.instructions or 0) + board.npu_cycles,
-            flash_bytes=build.manifest.firmware.flash_bytes,
-            arena_bytes=build.manifest.firmware.arena_bytes,
-        )
-
-
-def _real(build: BuildFolder, outputs: Outputs) -> Outputs:
-    return [build.dequantize_outputs(list(row)) for row in outputs]
-
-
-def _worst_db(floats: Outputs, outputs: Outputs) -> float | None:
-    """Of outputs of reals; a plain integer says nothing of noise."""
-    ratios = [
-        sqnr_db([row[index] for row in floats], [row[index] for row in outputs])
-        for index, example in enumerate(floats[0])
-        if np.issubdtype(example.dtype, np.floating)
-    ]
-    return min((ratio for ratio in ratios if ratio is not None), default=None)
-
-
-def _stacked(outputs: Outputs) -> list[np.ndarray]:
-    return [np.stack(column) for column in zip(*outputs, strict=True)]
-
-
-def _top(count: int, labels: np.ndarray) -> Metric:
-    """The share of samples whose right class is among the `count` largest of the first output's last axis."""
-
-    def share(outputs: list[np.ndarray]) -> float:
-        scores = outputs[0].reshape(len(labels), -1, outputs[0].shape[-1])[:, 0]
-        best = np.argsort(-scores, axis=-1, kind="stable")[:, :count]
-        return float((best == labels[:, None]).any(-1).mean())
-
-    return share
-
-
-def _number(name: str, value: object) -> float:
-    try:
-        return float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        raise Error(f"`{name}` must return a number", why=f"it returned {type(value).__name__}") from None

@@ -13,6 +13,7 @@ from rich.table import Table
 from tosaic.backends.target import Target
 from tosaic.compiler.fitting.fitter import Point
 from tosaic.compiler.goals import BuildCost, Scanned, Sensitivity
+from tosaic.compiler.weight_front import WeightPoint
 from tosaic.frontend import Cause
 from tosaic.terminal.console import print_facts, stdout
 from tosaic.tuner.measurement import Measurement
@@ -144,6 +145,39 @@ def _cost(cost: BuildCost, base: BuildCost | None = None) -> list[str]:
         decibels += f" ({cost.sqnr_db - base.sqnr_db:+.1f})"
     cycles = f"{cost.cycles:,}" + (f" ({cost.cycles / base.cycles - 1:+.1%})" if base and base.cycles else "")
     return [decibels, cycles, f"{cost.flash_bytes:,}", f"{cost.arena_bytes:,}"]
+
+
+def weights_result(points: Sequence[WeightPoint]) -> dict:
+    """What `weights --json` prints."""
+    return {
+        "points": [
+            {
+                "budget": str(point.budget),
+                "weights": point.weights._asdict(),
+                "cost": msgspec.to_builtins(point.cost),
+                "metrics": point.metrics,
+            }
+            for point in points
+        ]
+    }
+
+
+def print_weights(points: Sequence[WeightPoint]) -> None:
+    """Each build: the bytes of its weights as the NPU reads them, what it gives, and what it takes."""
+    metrics, finest = list(points[0].metrics), points[0]
+    heads = ("build", "--weights", "encoded B", "saved", *metrics, "SQNR dB", "cycles", "flash B", "arena B")
+    table = Table(*heads, box=None)
+    for number, point in enumerate(points, 1):
+        saved = 1 - point.weights.encoded_bytes / max(1, finest.weights.encoded_bytes)
+        table.add_row(
+            str(number),
+            str(point.budget),
+            f"{point.weights.encoded_bytes:,}",
+            f"{saved:.1%}",
+            *(f"{point.metrics[name]:.4g}" for name in metrics),
+            *_cost(point.cost, finest.cost if point is not finest else None),
+        )
+    stdout.print(table)
 
 
 def fit_result(points: Sequence[Point]) -> dict:
