@@ -104,9 +104,9 @@ class PixelSketch(VectorConv2d):
             "repeats": (4, 2, 1, 8),
             "unroll": (0, *(n for n in (4, 2, 8, 1) if vectors % n == 0 and vectors > n)),
             "held": tuple(n for n in (0, 1, 2) if n <= vectors),
-            "finish": (2, 1, 4),
+            "finish": (1,) if self.parts else (2, 1, 4),
             "ahead": (2, 1, 3, 0),
-            "finish_ahead": (3, 2, 0),
+            "finish_ahead": (0,) if self.parts else (3, 2, 0),
         }
 
     def groups(self, knobs: Mapping[str, Sequence[Choice]], site: Site) -> Iterator[Iterable[dict[str, Choice]]]:
@@ -122,7 +122,7 @@ class PixelSketch(VectorConv2d):
         others = list(assignments({name: knobs[name] for name in ("share", "repeats", "unroll", "held")}))
         for tile, block in itertools.product(knobs["tile"], knobs["block"]):
             (pixels, width), channels = tile_sizes(str(tile)), int(block)
-            finish = 2 if channels % (2 * self.lanes) == 0 else 1
+            finish = 2 if channels % (2 * self.lanes) == 0 and not self.parts else 1
             for together in self.some_together(knobs["together"], row, pixels, width, channels):
                 first = {**fixed, "tile": tile, "together": together, "block": block, "finish": finish}
                 yield from (map(partial(self._usual, {**first, "weights": place}), others) for place in places)
@@ -154,7 +154,7 @@ class PixelSketch(VectorConv2d):
 
     def _finish_turns(self, block: int, lanes: int, together: int, share: int) -> bool:
         """Whether there are several of the finish of whole vectors."""
-        return block > lanes or (share < together and together % share == 0)
+        return not self.parts and (block > lanes or (share < together and together % share == 0))
 
     def rows(self, knobs: Knobs) -> PixelRows:
         """The numbers of a schedule.

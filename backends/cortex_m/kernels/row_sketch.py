@@ -53,15 +53,16 @@ class RowSketch(VectorConv2d):
         vectors, whole = depth // self.window_lanes, self.channels // LANES * LANES if one else self.channels
         blocks = [n for n in range(LANES, min(whole, _MOST_SUMS) + 1, LANES) if whole % n == 0] or [self.channels]
         blocks = sorted(blocks, key=lambda n: (n > _FEW_SUMS, abs(n - _FEW_SUMS)))
+        several = whole > LANES and not self.parts
         return {
             "width": tuple(n for n in (4, 6, _MOST_WIDTH, 5, 3, 2, 1) if n <= min(blocks)),
             "block": tuple(blocks[:_BLOCKS]),
             "repeats": (1, 2),
             "unroll": (0, *(n for n in (4, 2, 8, 1) if vectors % n == 0 and vectors > n)),
             "held": tuple(dict.fromkeys(min(vectors, n) for n in (_MOST_HELD, 4, 2, 0))),
-            "finish": (2, 4, 1) if whole > LANES else (1,),
+            "finish": (2, 4, 1) if several else (1,),
             "ahead": (1, 2, 0),
-            "finish_ahead": (3, 2, 0) if whole > LANES else (0,),
+            "finish_ahead": (3, 2, 0) if several else (0,),
         }
 
     def row(self, knobs: Knobs) -> PixelRows:
