@@ -33,6 +33,7 @@ from tosaic.backends.cortex_m.kernels.float_depthwise_sketch import ScalarFloatD
 from tosaic.backends.cortex_m.kernels.float_product_sketch import ScalarFloatProduct
 from tosaic.backends.cortex_m.kernels.movement_sketch import PlainMovement, VectorMovement
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
+from tosaic.backends.cortex_m.kernels.pixel_sketch import PixelSketch
 from tosaic.backends.cortex_m.kernels.pool_sketch import PoolSketch
 from tosaic.backends.cortex_m.kernels.product_sketch import Conv2dSketch, HalfMatmulSketch, MatmulSketch
 from tosaic.backends.cortex_m.kernels.reduction_sketch import ReductionSketch, RowsSketch, VectorsSketch
@@ -84,6 +85,8 @@ class Shipped:
         given |= {"y0": (0, 7), "y1": (0, 7), "x0": (0, 5), "x1": (0, 5), "wy": (0, 5), "wx": (0, 5)}
         if any((b.memory, b.dtype) == ("out", "i16") for b in self.program.arguments):
             given["zero"] = (0, 1)
+        if any(b.name == "bias_low" for b in self.program.arguments):
+            given |= {"multiplier": (1 << 14, 1 << 15), "shift": (20, 23), "bias_low": (0, 256)}
         small = {"i8": (-128, 128), "i16": (-400, 400), "i32": (-20, 20), "f32": (-20, 20)}
         return {
             b.name: rng.integers(*given.get(b.name, small[b.dtype]), b.shape).astype(NUMPY[b.dtype])
@@ -140,8 +143,10 @@ def shipped_schedules() -> Iterator[Shipped]:
         yield _first(f"{core.name} {name}", core, what)
     vectors = Geometry(1, 1, 6, 16, (1, 1), (1, 1), (0, 0, 0, 0), (1, 1), 1, 6)
     kinds = {
-        **vector_sketches(vectors, 16, plain, {**likely, "multiplier": np.array(1 << 30)}),
+        **vector_sketches(vectors, 16, plain, {**likely, "multiplier": np.array(1 << 30)}, "i8"),
         **_windows(plain, likely),
+        "halves": PixelSketch(vectors, 16, Epilogue(False, False, "i16"), "doubled", {}, element="i16"),
+        "parts": PixelSketch(vectors, 16, Epilogue(False, False, "i16", 2), "joined", {}, element="i16"),
         "row": RowSketch(
             Geometry(1, 1, 1, 20, (1, 1), (1, 1), (0, 0, 0, 0), (1, 1), 1, 1), 18, activated, "doubled", {}
         ),
@@ -172,9 +177,10 @@ def _windows(plain: Epilogue, likely: Mapping[str, np.ndarray]) -> dict[str, Ske
     ]
     found: dict[str, Sketched] = {}
     for g in shapes:
-        found |= vector_sketches(g, 16, plain, {**constants, "w": np.zeros((16, *g.kernel, g.channels), np.int8)})
+        weights = np.zeros((16, *g.kernel, g.channels), np.int8)
+        found |= vector_sketches(g, 16, plain, {**constants, "w": weights}, "i8")
     column = Geometry(1, 3, 9, 1, (3, 1), (1, 1), (0, 0, 0, 0), (1, 1), 1, 9)
-    return found | vector_sketches(column, 1, plain, constants)
+    return found | vector_sketches(column, 1, plain, constants, "i8")
 
 
 def _pools(likely: Mapping[str, np.ndarray]) -> dict[str, Sketched]:

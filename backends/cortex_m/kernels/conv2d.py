@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from tosaic.backends.cortex_m.kernels.vector_sketch import IN_PLACE, vector_sket
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.family import ProgramFamily
 from tosaic.backends.cortex_m.program.kernel import Sketched, cheapest_first
+from tosaic.backends.cortex_m.program.tree import NUMPY
 from tosaic.backends.target import Core
 from tosaic.support.functions import computing_ops
 from tosaic.support.mlir import ir
@@ -41,6 +43,8 @@ class Conv2d(ProgramFamily):
     """
 
     name = "conv2d"
+    element: ClassVar[str] = "i8"
+    """The type of the input."""
 
     def match(self, function: ir.Operation) -> Workload | None:
         ops = computing_ops(function)
@@ -70,18 +74,19 @@ class Conv2d(ProgramFamily):
         return workload(self.name, {**attributes, "group": group}, constants) if group else found
 
     def sketch(self, workload: Workload) -> Sketched | None:
-        return Conv2dSketch(*_layer(workload))
+        return Conv2dSketch(*self._layer(workload), self.element)
 
     def _sketches(self, workload: Workload, core: Core) -> Mapping[str, Sketched]:
         found = super()._sketches(workload, core)
         if core.mve or "dsp" not in core.isa:
             return found
-        nibbles = nibble_halves_sketch(*_layer(workload), _group(workload))
+        nibbles = nibble_halves_sketch(*self._layer(workload), _group(workload))
         return found if nibbles is None else {NIBBLES: nibbles, **found}
 
     def vector_sketches(self, workload: Workload) -> Mapping[str, Sketched]:
-        layer = _layer(workload)
-        others = {"row": row} if (row := row_sketch(*layer)) is not None else vector_sketches(*layer)
+        layer = self._layer(workload)
+        what = *layer, self.element
+        others = {"row": row} if (row := row_sketch(*what)) is not None else vector_sketches(*what)
         nibbles = nibble_sketch(*layer, _group(workload))
         return others if nibbles is None else {NIBBLES: nibbles, **others}
 
@@ -97,11 +102,10 @@ class Conv2d(ProgramFamily):
         spaces = (cheapest_first(way, core, self.site, compared=not unbound) for way in ways)
         return next((found for found in spaces if found), [])
 
-
-def _layer(workload: Workload) -> tuple[Geometry, int, Epilogue, Mapping[str, np.ndarray]]:
-    """What all sketches of a layer take: its windows, its channels, how a sum becomes a result, its constants."""
-    geometry = Geometry.of(workload.attributes).flattened
-    return geometry, number(workload, "out_channels"), epilogue_of(workload), constants_of(workload)
+    def _layer(self, workload: Workload) -> tuple[Geometry, int, Epilogue, Mapping[str, np.ndarray]]:
+        """What all sketches of a layer take: its windows, its channels, how a sum becomes a result, its constants."""
+        geometry, epilogue = Geometry.of(workload.attributes).flattened, epilogue_of(workload, NUMPY[self.element])
+        return geometry, number(workload, "out_channels"), epilogue, constants_of(workload)
 
 
 def _group(workload: Workload) -> int:

@@ -30,7 +30,7 @@ from tosaic.backends.cortex_m.nest.nest import Nest
 from tosaic.backends.cortex_m.nest.patch_kernel import PatchKernel
 from tosaic.backends.cortex_m.nest.patch_turn import ALL_AHEAD
 from tosaic.backends.cortex_m.nest.patches import PatchDepthwise
-from tosaic.backends.cortex_m.nest.sketches import ISSUES, assigned, beginning_with, issued, remembered_guess
+from tosaic.backends.cortex_m.nest.spaces import ISSUES, assigned, beginning_with, issued, remembered_guess
 from tosaic.backends.cortex_m.program.family import ProgramFamily
 from tosaic.backends.cortex_m.program.kernel import Sketched
 from tosaic.backends.cortex_m.program.schedule import Step

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload, weights_at
-from tosaic.backends.cortex_m.kernels.mve import VECTOR, with_symbol
+from tosaic.backends.cortex_m.kernels.mve import NARROWED, VECTOR, with_symbol
 from tosaic.backends.cortex_m.kernels.mve_match import INT8, dtype_of, number, workload
-from tosaic.backends.cortex_m.nest.finish import NARROWED
 from tosaic.backends.target import Core
 from tosaic.support.functions import body_of, computing_ops, returned
 from tosaic.support.mlir import constant_value, ir, shape_of

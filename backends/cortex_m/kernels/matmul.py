@@ -83,7 +83,7 @@ class Matmul(ProgramFamily):
         if uniform:
             constants |= {name: constants[name][0] for name in ("multiplier", "shift")}
         geometry = Geometry(batch, 1, rows, depth, one, one, (0, 0, 0, 0), one, 1, rows)
-        form = rescale_form(epilogue, constants)
+        form = rescale_form(constants)
         what = geometry, columns, epilogue, form, constants, uniform, transposed, b_first
         found: dict[str, Sketched] = {"rows": ActivationSketch(*what)}
         if transposed and columns % FOUR == 0 and depth <= _SHALLOW and rows > 1:

@@ -11,11 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from tosaic.backends.cortex_m.kernels.mve_match import INT32, constants_after_first, dtype_of
+from tosaic.backends.cortex_m.kernels.sketch_constants import normalized
 from tosaic.support.attributes import bool_of, enum_of, int_of
 from tosaic.support.mlir import element_type, ir
 
 INT16 = np.dtype(np.int16)
 _LOWEST = -(1 << 15)
+_MOST_PARTS, _LARGEST_BIAS = 16, 1 << 38
+"""Of a sum of 48 bits; and the bias that fits int32 without its lowest byte, beside these."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ class EpilogueI16:
 
     @property
     def form(self) -> str:
-        """The form of `nest.finish.Finish` that the shifts allow on sums of 32 bits."""
+        """What shifts allow on sums of 32 bits: no other (`round`), any (`left`), or to the right."""
         if (self.shift == 15).all():
             return "round"
         return "left" if (self.shift < 16).any() else "right"
@@ -42,7 +45,8 @@ class EpilogueI16:
     @property
     def left(self) -> int:
         """Bits by which sums are shifted left before they are multiplied, at most."""
-        return max(0, 15 - int(self.shift.min()))
+        _, shift = normalized(self.multiplier, self.shift)
+        return 0 if self.form == "round" else max(0, 32 - int(shift.min()))
 
     @property
     def clamped(self) -> bool:
@@ -93,6 +97,23 @@ def is_wide(weights: np.ndarray, bias: np.ndarray, left: int = 0) -> bool:
     """
     sums = np.abs(weights.reshape(len(weights), -1).astype(np.int64)).sum(axis=1)
     return bool((-_LOWEST * sums + np.abs(bias) > np.iinfo(np.int32).max >> left).any())
+
+
+def parts_of(weights: np.ndarray, bias: np.ndarray) -> int | None:
+    """Parts along the depth, as few as there can be, whose sums without the bias fit int32; None where that needs many,
+    or the bias is near the ends of 48 bits.
+
+    Args:
+        weights: int8 (channels, ...).
+        bias: int64 (channels,).
+    """
+    rows, none = weights.reshape(len(weights), -1), np.zeros(1, np.int64)
+    fitting = (
+        n
+        for n in range(1, _MOST_PARTS + 1)
+        if rows.shape[1] % n == 0 and not is_wide(rows.reshape(-1, rows.shape[1] // n), none)
+    )
+    return next(fitting, None) if (np.abs(bias) < _LARGEST_BIAS).all() else None
 
 
 def widened(multiplier: np.ndarray, shift: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

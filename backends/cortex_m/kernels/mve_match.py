@@ -56,7 +56,7 @@ class VectorEpilogue:
 
     @property
     def form(self) -> str:
-        """The form of `nest.finish.Finish` that the shifts allow."""
+        """What shifts allow: no other than 31 (`round`), any (`left`), or to the right."""
         if (self.shift == 31).all():
             return "round"
         return "left" if (self.shift < 32).any() else "right"

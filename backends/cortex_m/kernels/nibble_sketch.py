@@ -146,5 +146,5 @@ def nibble_sketch(
     """The sketch of windows that are one pixel; None where no `group` of weights has four bits."""
     if not group:
         return None
-    form = rescale_form(epilogue, sixteen_times(constants))
+    form = rescale_form(sixteen_times(constants))
     return NibbleSketch(geometry, channels, epilogue, form, constants, group)

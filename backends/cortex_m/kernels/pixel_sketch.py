@@ -13,14 +13,14 @@ from tosaic.backends.cortex_m.footprint import Walk
 from tosaic.backends.cortex_m.kernel import Site
 from tosaic.backends.cortex_m.kernels.mve import round_up
 from tosaic.backends.cortex_m.kernels.pixel_walk import pixel_walk
-from tosaic.backends.cortex_m.kernels.vector_conv2d import VectorConv2d
+from tosaic.backends.cortex_m.kernels.vector_conv2d import VectorConv2d, joined_cycles
 from tosaic.backends.cortex_m.program.check import SLACK
 from tosaic.backends.cortex_m.program.kernel import Knobs, assignments
 from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, VECTORS, ImageStrip, PixelRows
 from tosaic.backends.cortex_m.program.sketches.row_parts import RowPart, SumGroup, row_parts
 from tosaic.backends.cortex_m.program.sketches.rows import rows_of_pixels
 from tosaic.backends.cortex_m.program.sketches.tiles import tile_sizes
-from tosaic.backends.cortex_m.program.tree import RefusedError
+from tosaic.backends.cortex_m.program.tree import BYTES, RefusedError
 from tosaic.backends.target import Core
 from tosaic.tuner.space import Choice
 
@@ -54,7 +54,7 @@ _COPIED = 0.27
 
 @dataclass(frozen=True)
 class PixelSketch(VectorConv2d):
-    """CONV2D of int8 whose windows are one pixel each; see `sketches.rows`."""
+    """CONV2D whose windows are one pixel each; see `sketches.rows`."""
 
     compared: ClassVar[int] = 4
     near: ClassVar[float] = 1.0025
@@ -73,9 +73,9 @@ class PixelSketch(VectorConv2d):
         return (self.geometry.columns,)
 
     @property
-    def depth(self) -> int:
-        """Bytes of a window, or of the part of it that lies in a row of the image."""
-        return self.geometry.depth
+    def pitch(self) -> int:
+        """Elements of the copy of a window."""
+        return self.geometry.depth - self.part + self.depth
 
     @property
     def taps(self) -> int:
@@ -89,7 +89,7 @@ class PixelSketch(VectorConv2d):
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
         """The numbers that are open: `tile`, pixels x channels of the sums in registers; `weights`, where a block of
         channels reads its constants; others as of `PixelRows`."""
-        vectors = self.depth // LANES if self.taps == 1 else 0
+        vectors = self.depth // self.window_lanes if self.taps == 1 else 0
         whole = self.channels // LANES * LANES if self.epilogue.element == "i8" else 0
         most = whole or self.channels
         divisors = [n for n in range(LANES, most, LANES) if most % n == 0]
@@ -98,15 +98,15 @@ class PixelSketch(VectorConv2d):
         return {
             "tile": tuple(f"{p}x{c}" for p, c in sizes if p <= max(self.lengths) and c <= min(blocks)),
             "together": tuple(dict.fromkeys(n for row in self.lengths for n in _together(row))),
-            "share": (2, 1),
+            "share": (2, 1) if whole else (1,),
             "block": tuple(blocks),
             "weights": _PLACES,
             "repeats": (4, 2, 1, 8),
             "unroll": (0, *(n for n in (4, 2, 8, 1) if vectors % n == 0 and vectors > n)),
             "held": tuple(n for n in (0, 1, 2) if n <= vectors),
-            "finish": (2, 1, 4),
+            "finish": (1,) if self.parts else (2, 1, 4),
             "ahead": (2, 1, 3, 0),
-            "finish_ahead": (3, 2, 0),
+            "finish_ahead": (0,) if self.parts else (3, 2, 0),
         }
 
     def groups(self, knobs: Mapping[str, Sequence[Choice]], site: Site) -> Iterator[Iterable[dict[str, Choice]]]:
@@ -122,7 +122,7 @@ class PixelSketch(VectorConv2d):
         others = list(assignments({name: knobs[name] for name in ("share", "repeats", "unroll", "held")}))
         for tile, block in itertools.product(knobs["tile"], knobs["block"]):
             (pixels, width), channels = tile_sizes(str(tile)), int(block)
-            finish = 2 if channels % (2 * self.lanes) == 0 else 1
+            finish = 2 if channels % (2 * self.lanes) == 0 and not self.parts else 1
             for together in self.some_together(knobs["together"], row, pixels, width, channels):
                 first = {**fixed, "tile": tile, "together": together, "block": block, "finish": finish}
                 yield from (map(partial(self._usual, {**first, "weights": place}), others) for place in places)
@@ -150,11 +150,11 @@ class PixelSketch(VectorConv2d):
 
     def _turns(self, block: int, width: int, repeats: int, unroll: int) -> int:
         """Of the hardware loop of the sums."""
-        return self.depth // LANES // unroll if unroll else block // width // repeats
+        return self.depth // self.window_lanes // unroll if unroll else block // width // repeats
 
     def _finish_turns(self, block: int, lanes: int, together: int, share: int) -> bool:
         """Whether there are several of the finish of whole vectors."""
-        return block > lanes or (share < together and together % share == 0)
+        return not self.parts and (block > lanes or (share < together and together % share == 0))
 
     def rows(self, knobs: Knobs) -> PixelRows:
         """The numbers of a schedule.
@@ -173,7 +173,7 @@ class PixelSketch(VectorConv2d):
         if together * block > self.most_sums and together > pixels:
             raise RefusedError(f"{together} pixels of {block} sums take too much memory")
         depth, row = self.depth, self.row(knobs)
-        vectors, short = self.taps * -(-depth // LANES), depth % LANES > 0
+        vectors, short = self.taps * -(-depth // self.window_lanes), depth % self.window_lanes > 0
         if pixels * width == _MOST_WIDTH and short:
             raise RefusedError(f"{_MOST_WIDTH} sums leave no register for a mask")
         if block // width % repeats:
@@ -196,6 +196,7 @@ class PixelSketch(VectorConv2d):
         found = PixelRows(
             row, self.channels, depth, self.result, pixels, width, together, share, block, repeats, unroll, held,
             finish, ahead, finish_ahead, knobs["weights"] == "scratch", self.strip(knobs),
+            element=self.element, parts=self.parts,
         )  # fmt: skip
         if found.copied and any(part.once < FOUR for part in row_parts(found)):
             raise RefusedError("so few factors are not copied")
@@ -225,10 +226,10 @@ class PixelSketch(VectorConv2d):
     def promised(self, s: PixelRows) -> tuple[float, int, int]:
         """The cycles of the core, bytes of working memory, and instructions, anew."""
         parts = row_parts(s)
-        sums = s.together * max(part.block for part in parts)
+        sums = s.sums * s.together * max(part.block for part in parts)
         buffers = [FOUR * sums, *(size for part in parts for size in self._copies(part))]
         buffers += [s.strip.bytes] if s.strip else []
-        buffers += [s.strip.windows * s.depth] if s.strip and s.strip.windows else []
+        buffers += [s.strip.windows * self.pitch * BYTES[s.element]] if s.strip and s.strip.windows else []
         scratch = sum(round_up(size + SLACK, LANES) for size in buffers)
         return self._cycles(s), scratch, self._instructions(s)
 
@@ -267,7 +268,8 @@ class PixelSketch(VectorConv2d):
 
     def _part(self, part: RowPart) -> float:
         """Cycles of a block of channels of a tile of pixels."""
-        return sum(map(self._sums, part.groups)) + (self._vectors(part) if part.whole else self._fours(part))
+        finish = self._joined if part.s.parts else self._vectors if part.whole else self._fours
+        return part.s.sums * sum(map(self._sums, part.groups)) + finish(part)
 
     def _sums(self, g: SumGroup) -> float:
         s, vectors = g.part.s, g.part.s.vectors + (g.part.s.short > 0)
@@ -291,6 +293,10 @@ class PixelSketch(VectorConv2d):
         each = max(integers, moved) + 6 / part.finish + 4 * (s.share == 1) + 2 * (s.finish_ahead == 0)
         shares, groups = -(-s.together // s.share), part.block / LANES
         return shares * groups * each + _ENTRY * (1 if part.over_pixels else shares)
+
+    def _joined(self, part: RowPart) -> float:
+        """Cycles of the results of sums of 48 bits."""
+        return joined_cycles(part.s.together * part.block, part.s.parts)
 
     def _fours(self, part: RowPart) -> float:
         """Cycles of the finish of results by fours, of several pixels with factors that stay."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tosaic.backends.cortex_m.footprint import ArrayAccess, Walk
 from tosaic.backends.cortex_m.kernels.mve import round_up
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
-from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, PixelRows
+from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, PixelRows
 from tosaic.backends.cortex_m.program.tree import BYTES
 
 
@@ -26,7 +26,7 @@ class _Loops:
         self.order = ["batch", "strip", "y", "x", "n"]
         if s.blocks_outside:
             self.order = ["batch", "strip", *(["n", "y"] if s.copied or s.strip else ["y", "n"]), "x"]
-        self.read = s.taps * round_up(s.depth, LANES) + FOUR * len(s.result.factors)
+        self.read = s.sums * s.taps * round_up(s.depth, s.lanes) + FOUR * len(s.result.factors)
         """Bytes of constants that a channel takes."""
 
     @property
@@ -45,20 +45,22 @@ class _Loops:
     def image(self) -> list[ArrayAccess]:
         """How windows are read."""
         g, s = self.g, self.s
-        apart, below = g.stride[1] * g.channels, g.stride[0] * g.width * g.channels
-        image = g.height * g.width * g.channels
+        size = BYTES[s.element]
+        pixel, depth = g.channels * size, s.sums * s.depth * size
+        apart, below = g.stride[1] * pixel, g.stride[0] * g.width * pixel
+        image = g.height * g.width * pixel
         if s.strip is None or s.strip.tile:
             moves = self.moves(apart * s.pixels, 0, batch=image, y=below, x=apart * s.together)
-            windows = ((s.pixels, float(apart)), *([(s.taps, float(g.width * g.channels))] if s.strip else []))
-            return [ArrayAccess("image", "input", s.depth, moves, inner=windows)]
-        pitch = g.stride[0] * s.strip.pitch
-        moves = self.moves(apart * s.pixels, 0, y=pitch, x=apart * s.together)
+            windows = ((s.pixels, float(apart)), *([(s.taps, float(g.width * pixel))] if s.strip else []))
+            return [ArrayAccess("image", "input", depth, moves, inner=windows)]
+        pitch = s.strip.pitch * size
+        moves = self.moves(apart * s.pixels, 0, y=g.stride[0] * pitch, x=apart * s.together)
         outside = self.moves(batch=image, strip=s.strip.tall * below)[:2]
-        windows = ((s.pixels, float(apart)), (s.taps, float(s.strip.pitch)))
+        windows = ((s.pixels, float(apart)), (s.taps, float(pitch)))
         return [
-            ArrayAccess("image", "input", s.strip.height * s.strip.whole, outside),
+            ArrayAccess("image", "input", s.strip.height * s.strip.whole * size, outside),
             ArrayAccess("strip", "scratch", s.strip.bytes, (0.0, 0.0), writes=True),
-            ArrayAccess("strip", "scratch", s.depth, moves, inner=windows),
+            ArrayAccess("strip", "scratch", depth, moves, inner=windows),
         ]
 
     @property
@@ -87,6 +89,6 @@ class _Loops:
         moves = self.moves(s.pixels * pixel, s.width * size, x=s.together * pixel, n=s.block * size, **rows)
         sums = self.moves(FOUR * s.block * s.pixels, FOUR * s.width)
         return [
-            ArrayAccess("sums", "scratch", FOUR * s.width, sums, writes=True),
+            ArrayAccess("sums", "scratch", FOUR * s.sums * s.width, sums, writes=True),
             ArrayAccess("out", "output", s.width * size, moves, writes=True, inner=((s.pixels, pixel),)),
         ]

@@ -16,7 +16,7 @@ from tosaic.backends.cortex_m.kernels.pointwise_sketch import PointwiseSketch
 from tosaic.backends.cortex_m.nest import lanes, reals
 from tosaic.backends.cortex_m.nest.elementwise import LOOKUPS, Elementwise, ElementwiseKernel, scheduled
 from tosaic.backends.cortex_m.nest.lanes import CHANNEL, FLAT, ROW, Value
-from tosaic.backends.cortex_m.nest.sketches import assigned, beginning_with
+from tosaic.backends.cortex_m.nest.spaces import assigned, beginning_with
 from tosaic.backends.cortex_m.program.family import ProgramFamily
 from tosaic.backends.cortex_m.program.kernel import Sketched
 from tosaic.backends.cortex_m.program.schedule import Step

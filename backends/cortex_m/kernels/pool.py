@@ -19,9 +19,9 @@ from tosaic.backends.cortex_m.kernels.mve_match import (
 )
 from tosaic.backends.cortex_m.kernels.pool_sketch import PoolSketch, constants_of, reciprocal
 from tosaic.backends.cortex_m.kernels.vector_pool_sketch import vector_pools
-from tosaic.backends.cortex_m.nest.finish import GROUP
 from tosaic.backends.cortex_m.program.family import ProgramFamily
 from tosaic.backends.cortex_m.program.kernel import Sketched
+from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR
 from tosaic.support.attributes import bool_of, enum_of, ints_of
 from tosaic.support.functions import computing_ops
 from tosaic.support.mlir import element_type, ir, shape_of
@@ -84,7 +84,7 @@ def _match_sum(op: ir.Operation, rescale: ir.Operation) -> Workload | None:
         return None
     columns = op.name == "tosa.conv2d"
     one_channel = geometry.channels == len(weights) == 1 and (geometry.kernel[1], geometry.stride[1]) == (1, 1)
-    if not (one_channel and geometry.columns >= GROUP if columns else weights.shape[3] == 1):
+    if not (one_channel and geometry.columns >= FOUR if columns else weights.shape[3] == 1):
         return None
     multiplier, shift, input_zero, output_zero = scale
     flags = [bool_of(rescale, name) for name in ("input_unsigned", "output_unsigned", "per_channel")]

@@ -11,7 +11,7 @@ import numpy as np
 from tosaic.backends.cortex_m.footprint import ArrayAccess, Walk
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.kernels.sketch_constants import rescale_form
-from tosaic.backends.cortex_m.kernels.vector_conv2d import VectorConv2d
+from tosaic.backends.cortex_m.kernels.vector_conv2d import VectorConv2d, joined_cycles
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.check import SLACK
 from tosaic.backends.cortex_m.program.kernel import Knobs
@@ -42,26 +42,27 @@ _ENTRY = 20
 
 @dataclass(frozen=True)
 class RowSketch(VectorConv2d):
-    """CONV2D of int8 whose window is all of its image; see `sketches.rows`."""
+    """CONV2D whose window is all of its image; see `sketches.rows`."""
 
     compared: ClassVar[int] = 3
     near: ClassVar[float] = 1.01
 
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
         """The numbers that are open, as of `PixelRows`."""
-        depth, one = self.geometry.depth, self.epilogue.element == "i8"
-        vectors, whole = depth // LANES, self.channels // LANES * LANES if one else self.channels
+        depth, one = self.depth, self.epilogue.element == "i8"
+        vectors, whole = depth // self.window_lanes, self.channels // LANES * LANES if one else self.channels
         blocks = [n for n in range(LANES, min(whole, _MOST_SUMS) + 1, LANES) if whole % n == 0] or [self.channels]
         blocks = sorted(blocks, key=lambda n: (n > _FEW_SUMS, abs(n - _FEW_SUMS)))
+        several = whole > LANES and not self.parts
         return {
             "width": tuple(n for n in (4, 6, _MOST_WIDTH, 5, 3, 2, 1) if n <= min(blocks)),
             "block": tuple(blocks[:_BLOCKS]),
             "repeats": (1, 2),
             "unroll": (0, *(n for n in (4, 2, 8, 1) if vectors % n == 0 and vectors > n)),
             "held": tuple(dict.fromkeys(min(vectors, n) for n in (_MOST_HELD, 4, 2, 0))),
-            "finish": (2, 4, 1) if whole > LANES else (1,),
+            "finish": (2, 4, 1) if several else (1,),
             "ahead": (1, 2, 0),
-            "finish_ahead": (3, 2, 0) if whole > LANES else (0,),
+            "finish_ahead": (3, 2, 0) if several else (0,),
         }
 
     def row(self, knobs: Knobs) -> PixelRows:
@@ -74,9 +75,9 @@ class RowSketch(VectorConv2d):
             int(knobs[name])
             for name in ("width", "block", "repeats", "unroll", "held", "finish", "ahead", "finish_ahead")
         )
-        depth = self.geometry.depth
-        vectors = -(-depth // LANES)
-        if width == _MOST_WIDTH and depth % LANES:
+        depth = self.depth
+        vectors = -(-depth // self.window_lanes)
+        if width == _MOST_WIDTH and depth % self.window_lanes:
             raise RefusedError(f"{width} sums leave no register for a mask")
         if block // width % repeats:
             raise RefusedError(f"a block of {block} channels has no turns of {repeats * width}")
@@ -87,14 +88,14 @@ class RowSketch(VectorConv2d):
         instructions = (unroll or vectors) * (2 * width + 1) * repeats
         if instructions > _MOST_INSTRUCTIONS and (not unroll or unroll > 1):
             raise RefusedError(f"a turn of {instructions} instructions is too long")
-        turns = depth // LANES // unroll if unroll else block // width // repeats
+        turns = depth // self.window_lanes // unroll if unroll else block // width // repeats
         if (ahead and turns < 2) or (finish_ahead and block <= self.lanes * max(finish, LANES // self.lanes)):
             raise RefusedError("there is no further turn of which loads could run ahead")
         if held + ahead > _MOST_HELD + 1:
             raise RefusedError(f"{held} vectors that stay leave no registers")
         return PixelRows(
             1, self.channels, depth, self.result, 1, width, 1, 1, block, repeats, unroll, held, finish, ahead,
-            finish_ahead,
+            finish_ahead, element=self.element, parts=self.parts,
         )  # fmt: skip
 
     def steps(self, knobs: Knobs) -> Iterator[str]:
@@ -108,7 +109,7 @@ class RowSketch(VectorConv2d):
     def promise(self, knobs: Knobs) -> Mapping[str, float]:
         """The cycles of the core, bytes of working memory, and instructions."""
         s = self.row(knobs)
-        scratch = 4 * max(part.block for part in row_parts(s)) + SLACK
+        scratch = FOUR * s.sums * max(part.block for part in row_parts(s)) + SLACK
         return {
             "estimate": self._cycles(s),
             "scratch": -(-scratch // LANES) * LANES,
@@ -119,15 +120,15 @@ class RowSketch(VectorConv2d):
         """About the instructions of its code."""
         rest = s.block % s.width
         turns = (2 * s.width + 1) * s.repeats + (2 * rest + 1) * (rest > 0)
-        return (s.unroll or -(-s.depth // LANES)) * turns + 40 * s.finish
+        return (s.unroll or -(-s.depth // s.lanes)) * turns + 40 * s.finish
 
     def moved(self, knobs: Knobs) -> Sequence[Walk]:
         """One loop over the channels."""
         s = self.row(knobs)
         factors = FOUR * len(s.result.factors)
         accesses = (
-            ArrayAccess("image", "input", s.depth, (0,)),
-            ArrayAccess("weights", "params", s.depth + factors, (s.depth + factors,)),
+            ArrayAccess("image", "input", self.geometry.depth * BYTES[s.element], (0,)),
+            ArrayAccess("weights", "params", self.geometry.depth + factors, (self.geometry.depth + factors,)),
             ArrayAccess("sums", "scratch", FOUR, (FOUR,), writes=True),
             ArrayAccess("out", "output", BYTES[s.result.element], (BYTES[s.result.element],), writes=True),
         )
@@ -138,11 +139,13 @@ class RowSketch(VectorConv2d):
         turns, rest = divmod(s.block, s.width)
         block = turns * self._turn(s, s.width) + (self._turn(s, rest) + _ENTRY if rest else 0) + 2 * (_ENTRY + s.held)
         finish = s.channels / FOUR * (12 + 3 / s.finish + (s.finish_ahead == 0))
-        return s.channels / s.block * block + finish
+        if s.parts:
+            finish = joined_cycles(s.channels, s.parts)
+        return s.channels / s.block * s.sums * block + finish
 
     def _turn(self, s: PixelRows, width: int) -> float:
         """Cycles of the sums of so many channels."""
-        vectors = -(-s.depth // LANES)
+        vectors = -(-s.depth // s.lanes)
         loads = vectors * (width + 1)
         if s.unroll:
             return 2 * loads + _ENTRY + 4 * vectors / s.unroll
@@ -151,9 +154,9 @@ class RowSketch(VectorConv2d):
 
 
 def row_sketch(
-    geometry: Geometry, channels: int, epilogue: Epilogue, constants: Mapping[str, np.ndarray]
+    geometry: Geometry, channels: int, epilogue: Epilogue, constants: Mapping[str, np.ndarray], element: str
 ) -> RowSketch | None:
     """The sketch; None where there are several pixels, or a window is not all of its image."""
     if geometry.pixels > 1 or not geometry.dense:
         return None
-    return RowSketch(geometry, channels, epilogue, rescale_form(epilogue, constants), constants)
+    return RowSketch(geometry, channels, epilogue, rescale_form(constants), constants, element=element)

@@ -29,11 +29,13 @@ def scales(constants: Mapping[str, np.ndarray]) -> tuple[str, ...]:
     return ("wide",) if DERIVED["round"](shift, zero) is None else ("high", "wide")
 
 
-def rescale_form(epilogue: Epilogue, constants: Mapping[str, np.ndarray]) -> str:
+def rescale_form(constants: Mapping[str, np.ndarray]) -> str:
     """The form of a RESCALE by vectors: `rounded` where every shift can be 31, `doubled` where none is below 32, else
-    `shifted`."""
+    `shifted`; `joined` of sums of 48 bits."""
+    if "bias_low" in constants:
+        return "joined"
     multiplier, shift = (constants[name].astype(np.int64) for name in ("multiplier", "shift"))
-    if DERIVED["whole"](multiplier, shift) is not None and epilogue.element != "i32":
+    if DERIVED["whole"](multiplier, shift) is not None:
         return "rounded"
     return "shifted" if DERIVED["down"](shift) is None else "doubled"
 
@@ -62,6 +64,14 @@ def normalized(multiplier: np.ndarray, shift: np.ndarray) -> tuple[np.ndarray, n
     bits = np.frexp(np.maximum(multiplier, 1).astype(np.float64))[1]
     up = np.minimum(31 - bits, 62 - shift.astype(np.int32))
     return (multiplier.astype(np.int64) << up).astype(np.int32), (shift + up).astype(np.int32)
+
+
+def joined_constants(workload: Workload, parts: int) -> dict[str, np.ndarray]:
+    """Those of sums of 48 bits instead of others; the weights of each part lie together."""
+    constants, bias = workload.constants, workload.constants["bias"].astype(np.int64)
+    weights = constants["weights"].reshape(len(bias), parts, -1).swapaxes(0, 1)
+    scale = {name: constants[name].astype(np.int32) for name in ("multiplier", "shift")}
+    return {"w": weights, "bias_low": bias & 255, "bias_high": bias >> 8, **scale}
 
 
 def scale_constants(constants: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -13,9 +13,9 @@ from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.kernels.pixel_sketch import PixelSketch
 from tosaic.backends.cortex_m.program import strips
 from tosaic.backends.cortex_m.program.kernel import Knobs
-from tosaic.backends.cortex_m.program.sketches.row_numbers import LANES, ImageStrip
+from tosaic.backends.cortex_m.program.sketches.row_numbers import ImageStrip
 from tosaic.backends.cortex_m.program.sketches.tiles import tile_sizes
-from tosaic.backends.cortex_m.program.tree import Program, RefusedError
+from tosaic.backends.cortex_m.program.tree import BYTES, Program, RefusedError
 from tosaic.backends.target import Core
 from tosaic.tuner.space import Choice
 
@@ -23,13 +23,13 @@ _TALL = (4, 8, 2, 1, 16)
 """Rows of results that a strip serves."""
 _MOST_TALL = 32
 """Rows of an image that one strip may serve."""
-_MOST_RUNS, _MOST_COPIED = 100, 1 << 14
+_MOST_RUNS, _MOST_COPIED = 320, 1 << 14
 """Vectors of a window that are copied, and bytes of all of them."""
 
 
 @dataclass(frozen=True)
 class StripSketch(PixelSketch):
-    """CONV2D of int8 whose windows are read from strips of the padded image; see `sketches.strips`.
+    """CONV2D whose windows are read from strips of the padded image; see `sketches.strips`.
 
     Args:
         in_place: whether windows that lie in the image are read there, and each tile of pixels with others has a strip
@@ -42,7 +42,7 @@ class StripSketch(PixelSketch):
     price: ClassVar[int] = 16
 
     def program(self) -> Program:
-        return strips.conv2d(self.geometry, self.channels, self.epilogue, self.in_place)
+        return strips.conv2d(self.geometry, self.channels, self.epilogue, self.element, self.in_place)
 
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
         """The numbers that are open: `tall`, rows of results that a strip serves; others as of `PixelSketch`."""
@@ -66,7 +66,7 @@ class StripSketch(PixelSketch):
 
     @property
     def depth(self) -> int:
-        return round_up(run_of(self.geometry), LANES)
+        return round_up(run_of(self.geometry), self.window_lanes)
 
     @property
     def taps(self) -> int:
@@ -88,11 +88,13 @@ class StripSketch(PixelSketch):
         if int(knobs["held"]) or int(knobs["unroll"]):
             raise RefusedError("windows of several rows do not stay in registers, nor have a loop over their depth")
         height = (tall - 1) * g.stride[0] + g.span[0]
-        parts = strips.row_bytes(g)
+        parts = strips.row_elements(g)
         last = (g.columns - 1) * g.stride[1] + (self._parts[1] - 1) * g.dilation[1]
         pitch = max(sum(parts), last * g.channels + self.depth)
-        short = run_of(g) % LANES > 0
-        found = ImageStrip(g.rows, tall, height, pitch, self._parts, *parts, any(g.pad[:2]), short)
+        short = run_of(g) % self.window_lanes > 0
+        found = ImageStrip(
+            g.rows, tall, height, pitch, self._parts, *parts, any(g.pad[:2]), short, element=self.element
+        )  # fmt: skip
         if not self.in_place:
             return found
         (pixels, _), together = tile_sizes(str(knobs["tile"])), int(knobs["together"])
@@ -103,21 +105,21 @@ class StripSketch(PixelSketch):
 
 @dataclass(frozen=True)
 class GatheredSketch(StripSketch):
-    """CONV2D of int8 whose windows are copied side by side from strips of the padded image; see `sketches.strips`."""
+    """CONV2D whose windows are copied side by side from strips of the padded image; see `sketches.strips`."""
 
     near: ClassVar[float] = 1.0025
     compared: ClassVar[int] = 4
     price: ClassVar[int] = 13
 
     def program(self) -> Program:
-        return strips.gathered(self.geometry, self.channels, self.epilogue, self.in_place)
+        return strips.gathered(self.geometry, self.channels, self.epilogue, self.element, self.in_place)
 
     def some_together(self, choices: Sequence[Choice], row: int, pixels: int, width: int, block: int) -> list[int]:
         return PixelSketch.some_together(self, choices, row, pixels, width, block)
 
     @property
     def depth(self) -> int:
-        return round_up(self.geometry.depth, LANES)
+        return round_up(self.part, self.window_lanes)
 
     @property
     def taps(self) -> int:
@@ -133,21 +135,25 @@ class GatheredSketch(StripSketch):
     def strip(self, knobs: Knobs) -> ImageStrip:
         g, tall = self.geometry, int(knobs.get("tall", 1))
         windows = int(knobs["together"]) if self.in_place else self.row(knobs)
-        if windows * self.depth > _MOST_COPIED:
+        if windows * self.pitch * BYTES[self.element] > _MOST_COPIED:
             raise RefusedError("so many windows take too much memory")
         if windows == g.kernel[0] == 1:
             raise RefusedError("no loop copies the one row of a window")
         gaps = strips.has_gaps(g)
         runs = run_of(g), g.kernel[0] * (g.kernel[1] if gaps else 1)
         run = "qkx" if gaps else "qky" if g.kernel[0] > 1 else "qx"
-        if runs[1] * -(-runs[0] // LANES) > _MOST_RUNS:
+        if runs[1] * -(-runs[0] // self.window_lanes) > _MOST_RUNS:
             raise RefusedError(f"{runs[1]} parts of a window are too many to write out")
-        height, parts = (tall - 1) * g.stride[0] + g.span[0], strips.row_bytes(g)
-        short = g.depth % LANES > 0
-        found = ImageStrip(g.rows, tall, height, sum(parts), (1, 1), *parts, any(g.pad[:2]), short, runs, run, windows)
+        height, parts = (tall - 1) * g.stride[0] + g.span[0], strips.row_elements(g)
+        short = self.part % self.window_lanes > 0
+        found = ImageStrip(
+            g.rows, tall, height, sum(parts), (1, 1), *parts, any(g.pad[:2]), short, runs, run, windows,
+            element=self.element,
+        )  # fmt: skip
         if not self.in_place:
             return found
-        return _of_tiles(found, g, windows, windows, max(runs[0], LANES), "y" if windows == g.columns else "x")
+        read, loop = max(runs[0], self.window_lanes), "y" if windows == g.columns else "x"
+        return _of_tiles(found, g, windows, windows, read, loop)
 
 
 def _of_tiles(s: ImageStrip, g: Geometry, together: int, pixels: int, read: int, loop: str) -> ImageStrip:
@@ -155,7 +161,7 @@ def _of_tiles(s: ImageStrip, g: Geometry, together: int, pixels: int, read: int,
 
     Args:
         together: pixels whose sums lie in scratch memory at a time, some tiles.
-        read: bytes that are read together.
+        read: elements that are read together.
         loop: over tiles.
     """
     columns = (pixels - 1) * g.stride[1] + g.span[1]
@@ -181,5 +187,5 @@ def _of_tiles(s: ImageStrip, g: Geometry, together: int, pixels: int, read: int,
 
 
 def run_of(g: Geometry) -> int:
-    """Bytes of a window that lie together."""
+    """Elements of a window that lie together."""
     return g.channels if strips.has_gaps(g) else g.kernel[1] * g.channels

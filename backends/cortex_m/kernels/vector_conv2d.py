@@ -12,17 +12,21 @@ from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.program import algorithms
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.kernel import assignments
-from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, RowResult
+from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, RowResult, lanes_of
 from tosaic.backends.cortex_m.program.tree import Program
 from tosaic.tuner.space import Choice
+
+_JOINED, _PART = 14, 4
+"""Cycles of a result of a sum of 48 bits, and of each part of that."""
 
 
 @dataclass(frozen=True)
 class VectorConv2d:
-    """CONV2D of int8 and its RESCALE.
+    """CONV2D by weights of int8, and its RESCALE.
 
     Args:
         form: of the RESCALE, as of `RowResult`.
+        element: the type of the input.
     """
 
     geometry: Geometry
@@ -30,6 +34,7 @@ class VectorConv2d:
     epilogue: Epilogue
     form: str
     constants: Mapping[str, np.ndarray] = field(repr=False, compare=False)
+    element: str = field(default="i8", kw_only=True)
 
     @property
     def result(self) -> RowResult:
@@ -37,13 +42,38 @@ class VectorConv2d:
         return RowResult(self.form, self.epilogue.element, self.epilogue.clamped, self.epilogue.table)
 
     @property
+    def parts(self) -> int:
+        """Of a sum of 48 bits, as of `Epilogue`."""
+        return self.epilogue.parts
+
+    @property
+    def part(self) -> int:
+        """Elements of a window that are added up alone."""
+        return self.geometry.depth // max(1, self.parts)
+
+    @property
+    def depth(self) -> int:
+        """The same, or as many of them as lie in a row of the image."""
+        return self.part
+
+    @property
     def lanes(self) -> int:
         """Results of a vector that is stored."""
         return LANES if self.epilogue.element == "i8" else FOUR
+
+    @property
+    def window_lanes(self) -> int:
+        """Elements of a vector of a window."""
+        return lanes_of(self.element)
 
     def groups(self, knobs: Mapping[str, Sequence[Choice]], site: Site) -> Iterator[Iterable[dict[str, Choice]]]:
         """All assignments, each of which is a group."""
         return ([each] for each in assignments(knobs))
 
     def program(self) -> Program:
-        return algorithms.conv2d(self.geometry, self.channels, self.epilogue)
+        return algorithms.conv2d(self.geometry, self.channels, self.epilogue, self.element)
+
+
+def joined_cycles(results: int, parts: int) -> float:
+    """About the cycles of so many results of sums of 48 bits."""
+    return results * (_JOINED + _PART * parts)

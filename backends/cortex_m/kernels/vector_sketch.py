@@ -17,34 +17,44 @@ from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.kernel import Sketched
 from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES
 from tosaic.backends.cortex_m.program.strips import has_gaps
+from tosaic.backends.cortex_m.program.tree import BYTES
 
 IN_PLACE = "_in_place"
 """What the names of variants end in that read windows in the image, and take little working memory."""
 _LONG = 24
 """Bytes of a row of a window of which vectors are full enough."""
+_DEEP = 120
+"""Vectors of a window of which a turn takes all, for some pixels and channels."""
 _SHALLOW = 64
 """Bytes of a window of which weights may stay in registers."""
 
 
 def vector_sketches(
-    geometry: Geometry, channels: int, epilogue: Epilogue, constants: Mapping[str, np.ndarray]
+    geometry: Geometry, channels: int, epilogue: Epilogue, constants: Mapping[str, np.ndarray], element: str
 ) -> dict[str, Sketched]:
     """The sketches by the variant's name.
 
-    Windows whose rows fill few vectors are copied side by side.
+    Windows whose rows fill few vectors are copied side by side, and those that are added up in parts.
+
+    Args:
+        element: the type of the input.
     """
-    form, geometry = rescale_form(epilogue, constants), _lying(geometry)
+    form, geometry = rescale_form(constants), _lying(geometry)
     if is_column(geometry, channels):
-        return {"columns": ColumnSketch(geometry, channels, epilogue, form, constants)}
+        return {"columns": ColumnSketch(geometry, channels, epilogue, form, constants, element=element)}
     if geometry.kernel != (1, 1) or any(geometry.pad):
-        gathered = run_of(geometry) < _LONG - 8 * has_gaps(geometry)
-        window = (-1,) if gathered else constants["w"].shape[1:] if has_gaps(geometry) else (geometry.kernel[0], -1)
-        windows = {**constants, "w": constants["w"].reshape(channels, *window)}
+        size = BYTES[element]
+        gathered = run_of(geometry) * size < _LONG - 8 * has_gaps(geometry)
+        gathered |= epilogue.parts > 1 or geometry.depth * size > _DEEP * LANES
+        gaps = (*geometry.kernel, geometry.channels)
+        window = (-1,) if gathered else gaps if has_gaps(geometry) else (geometry.kernel[0], -1)
+        parts = (epilogue.parts,) if epilogue.parts else ()
+        windows = {**constants, "w": constants["w"].reshape(*parts, channels, *window)}
         name, made = ("gathered", GatheredSketch) if gathered else ("strips", StripSketch)
-        strips = made(geometry, channels, epilogue, form, windows)
+        strips = made(geometry, channels, epilogue, form, windows, element=element)
         return {name: strips, f"{name}{IN_PLACE}": replace(strips, in_place=True)}
     what = geometry, channels, epilogue, form, constants
-    found: dict[str, Sketched] = {"pixels": PixelSketch(*what)}
+    found: dict[str, Sketched] = {"pixels": PixelSketch(*what, element=element)}
     # A mask, bounds, and a table or more vectors, take more general registers than there are.
     crowded = geometry.depth % LANES and epilogue.clamped and (epilogue.table or geometry.depth > LANES)
     if not crowded and epilogue.element == "i8" and channels % FOUR == 0 and geometry.depth <= _SHALLOW:

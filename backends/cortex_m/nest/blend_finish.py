@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tosaic.backends.cortex_m.kernels.mve import VECTOR, shift_factors
-from tosaic.backends.cortex_m.nest.block import BlockInstruction
-from tosaic.backends.cortex_m.nest.finish import update
+from tosaic.backends.cortex_m.nest.block import BlockInstruction, update
 from tosaic.backends.cortex_m.nest.lane_access import Code, LaneAccess
 
 

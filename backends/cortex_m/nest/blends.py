@@ -19,11 +19,10 @@ from tosaic.backends.cortex_m.footprint import ArrayAccess, Walk
 from tosaic.backends.cortex_m.kernels.mve import VECTOR
 from tosaic.backends.cortex_m.nest.assembly import VECTORS, assembly
 from tosaic.backends.cortex_m.nest.blend_finish import Average, BlendFinish, stored
-from tosaic.backends.cortex_m.nest.block import BlockInstruction, InstructionBlock, Ordered, cycles_of, ordered
-from tosaic.backends.cortex_m.nest.finish import update
+from tosaic.backends.cortex_m.nest.block import BlockInstruction, InstructionBlock, Ordered, cycles_of, ordered, update
 from tosaic.backends.cortex_m.nest.lane_access import Code, LaneAccess, placed
 from tosaic.backends.cortex_m.nest.nest import Nest
-from tosaic.backends.cortex_m.nest.sketches import cheapest_first, verified
+from tosaic.backends.cortex_m.nest.spaces import cheapest_first, verified
 from tosaic.backends.target import Pipeline
 from tosaic.support.errors import BackendError
 from tosaic.tuner.space import Choice, Schedule, Variant

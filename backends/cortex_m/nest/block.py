@@ -179,6 +179,12 @@ def advance(pointer: str, distance: int) -> list[BlockInstruction]:
     return code
 
 
+def update(mnemonic: str, target: str, operand: str) -> BlockInstruction:
+    """An instruction on two registers that changes the first; the second may be a number."""
+    second = operand if operand[0] == "#" else f"{{{operand}}}"
+    return BlockInstruction(mnemonic, f"{{{target}}}, {{{target}}}, {second}", (target,), (target,))
+
+
 _LOADS = ("vldr",)
 
 

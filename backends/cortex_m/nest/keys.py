@@ -13,10 +13,16 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tosaic.backends.cortex_m.footprint import ArrayAccess, Walk
-from tosaic.backends.cortex_m.kernels.mve import VECTOR
+from tosaic.backends.cortex_m.kernels.mve import NARROWED, VECTOR
 from tosaic.backends.cortex_m.nest.assembly import VECTORS, assembly
-from tosaic.backends.cortex_m.nest.block import BlockInstruction, InstructionBlock, advance, cycles_of, ordered
-from tosaic.backends.cortex_m.nest.finish import NARROWED, update
+from tosaic.backends.cortex_m.nest.block import (
+    BlockInstruction,
+    InstructionBlock,
+    advance,
+    cycles_of,
+    ordered,
+    update,
+)
 from tosaic.backends.target import Pipeline
 from tosaic.support.errors import BackendError
 
@@ -38,7 +44,7 @@ class Keys:
     """What is computed: `rows` queries with `columns` keys of `depth` bytes each, for every one of a batch.
 
     Args:
-        form: of `nest.finish.Finish`, the same factors for all results.
+        form: of `VectorEpilogue`, the same factors for all results.
     """
 
     batch: int

@@ -23,22 +23,17 @@ _NOTHING: Mapping[str, Any] = {}
 
 
 class NestLoop(NamedTuple):
-    """A loop over an axis: `extent` positions, `step` of them a turn.
-
-    Args:
-        short: whether a last turn that is not whole has fewer positions.
-    """
+    """A loop over an axis: `extent` positions, `step` of them a turn."""
 
     name: str
     axis: str
     extent: int
     step: int = 1
     how: How = "each"
-    short: bool = False
 
     @property
     def turns(self) -> int:
-        """Turns that cover the extent; one that would pass its end starts early, computes padding, or is short."""
+        """Turns that cover the extent; one that would pass its end starts early, or computes padding."""
         return -(-self.extent // self.step)
 
 
@@ -112,7 +107,7 @@ class Nest(NamedTuple):
             hoisted = f", {self.hoisted[stage]} loads ahead" if self.hoisted.get(stage) else ""
             lines.append(f"{stage}{where}{hoisted}:")
             for depth, loop in enumerate(loops, 1):
-                turns = f"{loop.axis} < {loop.extent} by {loop.step}{', the last one short' * loop.short}"
+                turns = f"{loop.axis} < {loop.extent} by {loop.step}"
                 lines.append(f"{'  ' * depth}{loop.how} {loop.name}: {turns}")
         lines += [f"{operand}: {place}" for operand, place in self.places.items()]
         return "\n".join(lines)

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from tosaic.backends.cortex_m.nest.assembly import assembly
-from tosaic.backends.cortex_m.nest.block import BlockInstruction, InstructionBlock, Issue, advance, ordered
-from tosaic.backends.cortex_m.nest.finish import narrowed
+from tosaic.backends.cortex_m.nest.block import BlockInstruction, InstructionBlock, Issue, advance, ordered, update
 from tosaic.backends.cortex_m.nest.patch_weights import PatchWeights
 from tosaic.backends.cortex_m.nest.patches import PATCH, PatchDepthwise, Patches
 from tosaic.backends.target import Pipeline
@@ -275,7 +274,7 @@ class PatchTurn:
         if what.form != "round":
             code += self._with("right", "vrshl.s32", "{v}, ")
         code += self._with("zero_point", "vadd.i32", "{v}, {v}, ")
-        for instruction in narrowed(what.clamped, what.table) if what.element == 1 else []:
+        for instruction in _narrowed(what.clamped, what.table) if what.element == 1 else []:
             bound = next((name for name in ("low", "high") if name in instruction.names), "") if self._spilled else ""
             if bound:
                 code.append(BlockInstruction("ldr", f"{{n}}, [{{context}}, #{4 * self._scalars.index(bound)}]", ("n",)))
@@ -301,3 +300,19 @@ class PatchTurn:
 def _update(mnemonic: str, operands: str) -> BlockInstruction:
     """An instruction that changes `v`."""
     return BlockInstruction(mnemonic, operands, ("v",), ("v",))
+
+
+def _narrowed(clamped: bool, indexes: bool) -> list[BlockInstruction]:
+    """Four int32 `v` within the bounds `low` and `high`, which are numbers, or within those of int8, in the low byte.
+
+    Args:
+        indexes: whether the other bytes are 0.
+    """
+    if not clamped:
+        return [update("vqshl.s32", "v", "#24"), update("vshr.u32", "v", "#24")]
+    code = []
+    for bound, mnemonic in (("low", "vmax.s32"), ("high", "vmin.s32")):
+        code += [BlockInstruction("vdup.32", f"{{b}}, {{{bound}}}", ("b",)), update(mnemonic, "v", "b")]
+    if indexes:
+        code += [BlockInstruction(f"vmovlb.{kind}", "{v}, {v}", ("v",), ("v",)) for kind in ("u8", "u16")]
+    return code

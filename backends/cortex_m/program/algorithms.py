@@ -8,6 +8,7 @@ with `c`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.program.affine import Affine
@@ -30,40 +31,55 @@ from tosaic.backends.cortex_m.program.tree import (
 
 @dataclass(frozen=True)
 class Epilogue:
-    """How an int32 sum becomes a result: RESCALE by channel, and of int8 perhaps CLAMP, and perhaps TABLE.
+    """How a sum becomes a result: RESCALE by channel, and of int8 perhaps CLAMP, and perhaps TABLE.
 
-    Its constants are `multiplier` and `shift` by channel, `zero`, `low` and `upper`, and a `table` of 256 entries.
+    Its constants are `multiplier` and `shift` by channel, `zero`, `low` and `upper`, and a `table` of 256 entries; of
+    sums of 48 bits the bias in two numbers: `bias_low` is its lowest byte, `bias_high` what is above.
 
     Args:
         element: the type of the result: i8, i16, or i32, which has no zero point.
+        parts: int32 parts of a sum of 48 bits, which are joined here, to i16; 0 of one that fits int32.
     """
 
     clamped: bool
     table: bool
     element: str = "i8"
+    parts: int = 0
 
     def constants(self, shape: tuple[int, ...]) -> tuple[Buffer, ...]:
         """The buffers of its constants; `shape` is that of the channels."""
-        single = ["zero", *(["low", "upper"] if self.clamped else [])]
+        single = [*([] if self.parts else ["zero"]), *(["low", "upper"] if self.clamped else [])]
+        bias = ["bias_low", "bias_high"] if self.parts else []
         return (
-            *(Buffer(name, "i32", shape, "const") for name in ("multiplier", "shift")),
+            *(Buffer(name, "i32", shape, "const") for name in ("multiplier", "shift", *bias)),
             *(Buffer(name, "i32", (), "const") for name in single),
             *([Buffer("table", "i8", (256,), "const")] if self.table else []),
         )
 
     def of(self, total: str, channel: str) -> Value:
         """The result of a sum, e.g. `S[x, n]` with the constants of `[n]`."""
+        if self.parts:
+            return self._bounded(self._joined(total, channel))
         scaled = parse_statement(f"out = scale32({total}, multiplier{channel}, shift{channel})").value
         if self.element == "i32":
             return scaled
-        value: Value = Op("sat8" if self.element == "i8" else "sat16", (Op("add", (scaled, Access("zero"))),))
-        if self.clamped:
-            value = Op("clamp", (value, Access("low"), Access("upper")))
+        value = self._bounded(Op("sat8" if self.element == "i8" else "sat16", (Op("add", (scaled, Access("zero"))),)))
         return Op("lookup", (Access("table", (Affine.of(128),)), value)) if self.table else value
+
+    def _bounded(self, value: Value) -> Value:
+        return Op("clamp", (value, Access("low"), Access("upper"))) if self.clamped else value
+
+    def _joined(self, total: str, channel: str) -> Value:
+        """The result of the parts of a sum, of which each is its lowest byte and what is above."""
+        high, low = f"bias_high{channel}", f"bias_low{channel}"
+        for part in range(self.parts):
+            each = total.replace("[", f"[{part}, ", 1)
+            high, low = f"add({high}, asr({each}, 8))", f"add({low}, bit_and({each}, 255))"
+        return parse_statement(f"out = sat16(scale48({high}, {low}, multiplier{channel}, shift{channel}))").value
 
 
 def conv2d(geometry: Geometry, channels: int, epilogue: Epilogue, element: str = "i8") -> Program:
-    """CONV2D of int8 weights (TOSA 1.0, 2.3.2) and sums that fit int32, to the epilogue's type.
+    """CONV2D of int8 weights (TOSA 1.0, 2.3.2), to the epilogue's type.
 
     `bias` has the input's zero point folded in; `edge` is that zero point, which lies outside of the image.
 
@@ -74,29 +90,56 @@ def conv2d(geometry: Geometry, channels: int, epilogue: Epilogue, element: str =
     g = geometry
     outer, window = (g.batch, g.rows, g.columns), (*g.kernel, g.channels)
     windows = nested(_window(g), cb=g.batch, cy=g.rows, cx=g.columns, cky=g.kernel[0], ckx=g.kernel[1])
-    add = nested(
-        parse_statement("S[sb, sy, sx, sn] += P[sb, sy, sx, ky, kx, k] * w[sn, ky, kx, k]"),
-        **dict(zip(("ky", "kx", "k"), window, strict=True)),
-    )
-    sums = nested(
-        seq(parse_statement("S[sb, sy, sx, sn] = bias[sn]"), add),
-        **dict(zip(("sb", "sy", "sx"), outer, strict=True)),
-        sn=channels,
-    )
+    depth = deep(g.channels, epilogue)
+    read = parse_access(f"P[sb, sy, sx, ky, kx, {depth.place}]")
+    body = summed(g, channels, epilogue, read, "ky, kx, k", ky=g.kernel[0], kx=g.kernel[1], k=depth.part)
+    copy = Alloc(Buffer("P", element, (*outer, *window), "scratch"), seq(windows, body))
+    image = Buffer("a", element, (g.batch, g.height, g.width, g.channels), "in")
+    return products(g, channels, epilogue, image, (*g.kernel, depth.part), copy)
+
+
+class Depth(NamedTuple):
+    """Elements of a window that lie together: how many go into a part of a sum, and where element `k` of that is."""
+
+    part: int
+    place: str
+
+
+def deep(size: int, epilogue: Epilogue) -> Depth:
+    """So many elements in the parts of a sum."""
+    if epilogue.parts < 2:
+        return Depth(size, "k")
+    return Depth(size // epilogue.parts, f"{size // epilogue.parts} * sp + k")
+
+
+def summed(g: Geometry, channels: int, epilogue: Epilogue, read: Access, place: str, **window: int) -> Statement:
+    """Sums of products of what is `read` and weights, which lie at a `place` of a window, and what they become."""
+    outer = (g.batch, g.rows, g.columns)
+    parts, each = ((epilogue.parts,), "sp, ") if epilogue.parts else ((), "")
+    total = parse_access(f"S[{each}sb, sy, sx, sn]")
+    add = Reduce(total, Op("mul", (read, parse_access(f"w[{each}sn, {place}]"))))
+    begun = 0 if epilogue.parts else parse_access("bias[sn]")
+    loops = dict(zip(("sp", "sb", "sy", "sx", "sn")[not parts :], (*parts, *outer, channels), strict=True))
+    sums = nested(seq(Assign(total, begun), nested(add, **window)), **loops)
     result = Assign(parse_access("out[b, y, x, n]"), epilogue.of("S[b, y, x, n]", "[n]"))
     finish = nested(result, **dict(zip(("b", "y", "x"), outer, strict=True)), n=channels)
+    return Alloc(Buffer("S", "i32", (*parts, *outer, channels), "scratch"), seq(sums, finish))
+
+
+def products(
+    g: Geometry, channels: int, epilogue: Epilogue, image: Buffer, window: tuple[int, ...], body: Statement
+) -> Program:
+    """The program of an `image` and weights in the shape of a window."""
+    parts = (epilogue.parts,) if epilogue.parts else ()
     arguments = (
-        Buffer("a", element, (g.batch, g.height, g.width, g.channels), "in"),
-        Buffer("out", epilogue.element, (*outer, channels), "out"),
-        Buffer("w", "i8", (channels, *window), "const"),
+        image,
+        Buffer("out", epilogue.element, (g.batch, g.rows, g.columns, channels), "out"),
+        Buffer("w", "i8", (*parts, channels, *window), "const"),
         Buffer("bias", "i32", (channels,), "const"),
         Buffer("edge", "i32", (), "const"),
         *epilogue.constants((channels,)),
     )
-    body = Alloc(Buffer("S", "i32", (*outer, channels), "scratch"), seq(sums, finish))
-    return without_unread(
-        Program(arguments, Alloc(Buffer("P", element, (*outer, *window), "scratch"), seq(windows, body)))
-    )
+    return without_unread(Program(arguments, body))
 
 
 def depthwise(geometry: Geometry, multiples: int, epilogue: Epilogue, element: str = "i8") -> Program:

@@ -306,9 +306,9 @@ def _possible(
                 yield what.cost(each) + waited, each
 
     groups = [priced(group) for group in (promising.groups(knobs, site) if promising else [assignments(knobs)])]
-    begun = [(*first, group) for group in groups if (first := next(group, None)) is not None]
-    best = sorted(begun, key=itemgetter(0))[:_GROUPS]
-    for _, each in sorted((guess for *first, group in best for guess in (first, *group)), key=itemgetter(0)):
+    begun = [(first, group) for group in groups if (first := next(group, None)) is not None]
+    best = sorted(begun, key=lambda each: each[0][0])[:_GROUPS]
+    for _, each in sorted((guess for first, group in best for guess in (first, *group)), key=itemgetter(0)):
         with suppress(RefusedError):
             list(what.steps(each))
             yield each

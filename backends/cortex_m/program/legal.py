@@ -223,9 +223,9 @@ def window_of(indices: Sequence[tuple[Affine, Sequence[For]]]) -> Window:
     if len(bases) > 1:
         raise RefusedError("two windows of it are in use")
     (outer,) = bases
-    extent = max(reached) - min(reached) + 1
-    step = math.gcd(*(place - min(reached) for place in reached)) or 1
-    found = Window(outer + min(reached), extent, step, dense=False)
+    first = min(reached)
+    step = math.gcd(*(place - first for place in reached)) or 1
+    found = Window(outer + first, max(reached) - first + 1, step, dense=False)
     return found._replace(dense=len(reached) == found.elements)
 
 

@@ -58,11 +58,12 @@ def _lanes(v: Op) -> Change | None:
 
 
 def _bounded(v: Op) -> Change | None:
-    """Bounds that lie within a byte saturate, too."""
+    """Bounds that lie within a byte, or a half, saturate, too."""
     match v:
-        case Op("clamp", (Op("sat8", (value,)), Access() as low, Access() as upper)):
-            least, most = Access("least", low.index), Access("most", upper.index)
-            return Op("min", (Op("max", (value, least)), most)), {"least": (low,), "most": (upper,)}
+        case Op("clamp", (Op("sat8" | "sat16" as narrow, (value,)), Access() as low, Access() as upper)):
+            names = ("least", "most") if narrow == "sat8" else ("least_half", "most_half")
+            least, most = Access(names[0], low.index), Access(names[1], upper.index)
+            return Op("min", (Op("max", (value, least)), most)), {names[0]: (low,), names[1]: (upper,)}
     return None
 
 
@@ -167,7 +168,7 @@ def _indexed(v: Op) -> Change | None:
 def _nothing_added(v: Op) -> Change | None:
     """A zero point of 0 is none."""
     match v:
-        case Op("add", (value, Access() as zero)):
+        case Op("add", (value, Access(index=()) as zero)):
             return value, {"nothing_added": (zero,)}
     return None
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.program.affine import Affine
-from tosaic.backends.cortex_m.program.algorithms import Epilogue
-from tosaic.backends.cortex_m.program.rewriting import nested, seq, without_unread
+from tosaic.backends.cortex_m.program.algorithms import Epilogue, deep, products, summed
+from tosaic.backends.cortex_m.program.rewriting import nested, seq
 from tosaic.backends.cortex_m.program.text import parse_access, parse_statement
 from tosaic.backends.cortex_m.program.tree import (
     Access,
@@ -17,32 +17,31 @@ from tosaic.backends.cortex_m.program.tree import (
     Buffer,
     For,
     If,
-    Op,
     Program,
-    Reduce,
     Statement,
 )
 
 
-def conv2d(geometry: Geometry, channels: int, epilogue: Epilogue, by_element: bool = False) -> Program:
-    """CONV2D of int8 (TOSA 1.0, 2.3.2) and sums that fit int32, to the epilogue's type.
+def conv2d(geometry: Geometry, channels: int, epilogue: Epilogue, element: str, by_element: bool = False) -> Program:
+    """CONV2D of int8 weights (TOSA 1.0, 2.3.2), to the epilogue's type.
 
     `P` is the image between its padding, which is `edge`; pixels of a row of it, of `a` and of `w` are one dimension.
 
     Args:
         channels: of the output.
+        element: the type of the input.
         by_element: whether a condition says of each element of `P` where it comes from.
     """
     g, c = geometry, geometry.channels
     y = Affine.of("sy") * g.stride[0] + Affine.of("ky") * g.dilation[0]
     x = Affine.of("sx") * (g.stride[1] * c) + "k"
-    window, w = {"ky": g.kernel[0], "k": g.kernel[1] * c}, "w[sn, ky, k]"
+    window = {"ky": g.kernel[0], "k": g.kernel[1] * c}
     if has_gaps(g):
         x = x + Affine.of("kx") * (g.dilation[1] * c)
-        window, w = {"ky": g.kernel[0], "kx": g.kernel[1], "k": c}, "w[sn, ky, kx, k]"
-    add = Reduce(parse_access("S[sb, sy, sx, sn]"), Op("mul", (Access("P", (Affine.of("sb"), y, x)), parse_access(w))))
-    summed = _summed(g, channels, epilogue, nested(add, **window))
-    return _program(g, channels, epilogue, summed, tuple(window.values()), by_element)
+        window = {"ky": g.kernel[0], "kx": g.kernel[1], "k": c}
+    read = Access("P", (Affine.of("sb"), y, x))
+    body = summed(g, channels, epilogue, read, ", ".join(window), **window)
+    return _program(g, channels, epilogue, element, body, tuple(window.values()), by_element)
 
 
 def has_gaps(g: Geometry) -> bool:
@@ -50,7 +49,7 @@ def has_gaps(g: Geometry) -> bool:
     return g.dilation[1] > 1 and g.kernel[1] > 1
 
 
-def gathered(geometry: Geometry, channels: int, epilogue: Epilogue, by_element: bool = False) -> Program:
+def gathered(geometry: Geometry, channels: int, epilogue: Epilogue, element: str, by_element: bool = False) -> Program:
     """The same, where `Q` are all windows of `P` side by side."""
     g, c = geometry, geometry.channels
     # A row of a window without gaps is one run.
@@ -61,42 +60,31 @@ def gathered(geometry: Geometry, channels: int, epilogue: Epilogue, by_element: 
     target = Access("Q", (*map(Affine.of, ("qb", "qy", "qx")), place))
     window = nested(Assign(target, Access("P", (Affine.of("qb"), y, x))), qky=g.kernel[0], qkx=runs[0], qk=runs[1])
     windows = nested(window, qb=g.batch, qy=g.rows, qx=g.columns)
-    add = For("k", g.depth, parse_statement("S[sb, sy, sx, sn] += Q[sb, sy, sx, k] * w[sn, k]"))
-    copies = Buffer("Q", "i8", (g.batch, g.rows, g.columns, g.depth), "scratch")
-    body = Alloc(copies, seq(windows, _summed(g, channels, epilogue, add)))
-    return _program(g, channels, epilogue, body, (g.depth,), by_element)
-
-
-def _summed(g: Geometry, channels: int, epilogue: Epilogue, add: Statement) -> Statement:
-    """Sums to which `add` adds the products of a window, and what they become."""
-    outer = (g.batch, g.rows, g.columns)
-    begin = parse_statement("S[sb, sy, sx, sn] = bias[sn]")
-    sums = nested(seq(begin, add), **dict(zip(("sb", "sy", "sx"), outer, strict=True)), sn=channels)
-    result = Assign(parse_access("out[b, y, x, n]"), epilogue.of("S[b, y, x, n]", "[n]"))
-    finish = nested(result, **dict(zip(("b", "y", "x"), outer, strict=True)), n=channels)
-    return Alloc(Buffer("S", "i32", (*outer, channels), "scratch"), seq(sums, finish))
+    depth = deep(g.depth, epilogue)
+    sums = summed(g, channels, epilogue, parse_access(f"Q[sb, sy, sx, {depth.place}]"), "k", k=depth.part)
+    copies = Buffer("Q", element, (g.batch, g.rows, g.columns, g.depth), "scratch")
+    return _program(g, channels, epilogue, element, Alloc(copies, seq(windows, sums)), (depth.part,), by_element)
 
 
 def _program(
-    g: Geometry, channels: int, epilogue: Epilogue, body: Statement, window: tuple[int, ...], by_element: bool
+    g: Geometry,
+    channels: int,
+    epilogue: Epilogue,
+    element: str,
+    body: Statement,
+    window: tuple[int, ...],
+    by_element: bool,
 ) -> Program:
     """What reads the padded image, given the shape of a window of weights."""
     height = (g.rows - 1) * g.stride[0] + g.span[0]
-    arguments = (
-        Buffer("a", "i8", (g.batch, g.height, g.width * g.channels), "in"),
-        Buffer("out", epilogue.element, (g.batch, g.rows, g.columns, channels), "out"),
-        Buffer("w", "i8", (channels, *window), "const"),
-        Buffer("bias", "i32", (channels,), "const"),
-        Buffer("edge", "i32", (), "const"),
-        *epilogue.constants((channels,)),
-    )
+    argument = Buffer("a", element, (g.batch, g.height, g.width * g.channels), "in")
     image = nested((_padded_elements if by_element else _padded_row)(g), cb=g.batch, cy=height)
-    copy = Buffer("P", "i8", (g.batch, height, sum(row_bytes(g))), "scratch")
-    return without_unread(Program(arguments, Alloc(copy, seq(image, body))))
+    copy = Alloc(Buffer("P", element, (g.batch, height, sum(row_elements(g))), "scratch"), seq(image, body))
+    return products(g, channels, epilogue, argument, window, copy)
 
 
-def row_bytes(g: Geometry) -> tuple[int, int, int]:
-    """Bytes of a row of the padded image that windows reach: of its left padding, of the image, and behind that."""
+def row_elements(g: Geometry) -> tuple[int, int, int]:
+    """Elements of a row of the padded image that windows reach: of its left padding, of the image, and behind that."""
     width = (g.columns - 1) * g.stride[1] + g.span[1]
     left = min(g.pad[2], width)
     whole = min(g.width, width - left)
@@ -105,7 +93,7 @@ def row_bytes(g: Geometry) -> tuple[int, int, int]:
 
 def _padded_row(g: Geometry) -> Statement:
     """A row of the padded image: where some of its columns are padding, all are first."""
-    left, whole, right = row_bytes(g)
+    left, whole, right = row_elements(g)
     y = Affine.of("cy") - g.pad[0]
     source = Access("a", (Affine.of("cb"), y, Affine.of("cx")))
     copy = nested(Assign(parse_access(f"P[cb, cy, cx + {left}]"), source), cx=whole) if whole else seq()
@@ -118,7 +106,7 @@ def _padded_row(g: Geometry) -> Statement:
 
 def _padded_elements(g: Geometry) -> Statement:
     """A row of the padded image, element by element."""
-    left, whole, right = row_bytes(g)
+    left, whole, right = row_elements(g)
     y, x = Affine.of("cy") - g.pad[0], Affine.of("cx") - left
     target = parse_access("P[cb, cy, cx]")
     element: Statement = Assign(target, Access("a", (Affine.of("cb"), y, x)))

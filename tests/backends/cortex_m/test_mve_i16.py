@@ -8,13 +8,17 @@ import mve_layers
 import numpy as np
 import pytest
 from board import run_cases
-from golden_files import assert_golden
+from golden_files import assert_golden_text
 from tosa_graphs import Graph
 
+from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.kernels.conv2d_i16 import Conv2dI16
 from tosaic.backends.cortex_m.kernels.depthwise_i16 import DepthwiseI16
 from tosaic.backends.cortex_m.kernels.mve import shift_factors
-from tosaic.backends.cortex_m.kernels.mve_i16 import is_wide, widened
+from tosaic.backends.cortex_m.kernels.mve_i16 import is_wide, parts_of, widened
+from tosaic.backends.cortex_m.kernels.mve_match import number
+from tosaic.backends.cortex_m.program.kernel import of_schedule
+from tosaic.backends.cortex_m.program.text import listing
 from tosaic.support.mlir import functions
 
 CONV2D, DEPTHWISE = Conv2dI16(), DepthwiseI16()
@@ -34,7 +38,7 @@ def _assert_exact(cases, folder):
 def test_random_layers_and_schedules_of_conv2d_are_exact(tmp_path, largest_bias):
     rng, choose = np.random.default_rng(0), random.Random(0)
     cases = []
-    for _ in range(20):
+    for _ in range(10):
         window = mve_layers.random_window(rng)
         layer = mve_layers.conv2d_i16(
             rng,
@@ -45,7 +49,7 @@ def test_random_layers_and_schedules_of_conv2d_are_exact(tmp_path, largest_bias)
             clamp=_clamp(rng),
             per_channel=bool(rng.integers(2)),
         )
-        assert layer.workload(CONV2D).attributes["form"] == ("wide" if largest_bias == BEYOND_INT32 else "right")
+        assert ("parts" in layer.workload(CONV2D).attributes) == (largest_bias == BEYOND_INT32)
         cases.append(layer.case(CONV2D))
         cases.append(layer.case(CONV2D, layer.space(CONV2D).sample(choose)))
     _assert_exact(cases, tmp_path)
@@ -88,7 +92,7 @@ def test_extreme_inputs_and_weights_fit_the_accumulators(tmp_path, largest_bias)
         y = graph.conv2d(x, np.full((4, 1, 1, depth), -128), bias)
         y = graph.rescale(y, "i16", [1 << 14], [14 + (18 if largest_bias else 16)], scale32=False)
         layer = mve_layers.finished(graph, y, np.full((1, 1, 1, depth), -32768, np.int16))
-        assert (layer.workload(CONV2D).attributes["form"] == "wide") == (depth == 512 or largest_bias > 0)
+        assert layer.workload(CONV2D).attributes.get("parts", 0) == (2 if depth == 512 else int(largest_bias > 0))
         cases.append(layer.case(CONV2D))
     _assert_exact(cases, tmp_path)
 
@@ -119,6 +123,30 @@ def test_is_wide_holds_exactly_where_a_sum_can_leave_int32():
     room = 2**31 - 1 - 511 * 128 * 32768
     assert not is_wide(weights, np.array([room]))
     assert is_wide(weights, np.array([room + 1]))
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        ((1, 1, 1, 1536), 12, (1, 1), {}),
+        ((1, 3, 3, 1540), 6, (1, 1), {}),
+        ((1, 4, 4, 180), 7, (3, 3), {"pad": (1, 1, 1, 1)}),
+    ],
+    ids=str,
+)
+def test_sums_in_parts_are_exact(tmp_path, shape):
+    *shape, options = shape
+    layer = mve_layers.conv2d_i16(np.random.default_rng(4), *shape, **options)
+    assert number(layer.workload(CONV2D), "parts") > 1
+    space, choose = layer.space(CONV2D), random.Random(4)
+    schedules = [space.default(), *(space.sample(choose) for _ in range(3))]
+    _assert_exact([layer.case(CONV2D, schedule) for schedule in schedules], tmp_path)
+
+
+def test_parts_are_as_few_as_fit_int32():
+    weights, none = np.full((2, 3 * 511), -128, np.int8), np.zeros(2, np.int64)
+    assert [parts_of(weights[:, :depth], none) for depth in (511, 3 * 511, 1024, 521)] == [1, 3, 4, None]
+    assert parts_of(weights[:, :8], np.array([1, 1 << 38])) is None
 
 
 def test_scaling_in_32_bits_rounds_as_the_spec():
@@ -159,6 +187,11 @@ def test_what_it_cannot_do_exactly_it_does_not_match(changes):
     assert CONV2D.match(function) is None
 
 
-def test_the_c_of_one_schedule_stays_what_it_is():
-    layer = mve_layers.conv2d_i16(np.random.default_rng(0), (1, 6, 6, 16), 8, (3, 3), pad=(1, 1, 1, 1))
-    assert_golden("conv2d_i16.c", layer.case(Conv2dI16()).source, "INLINE void")
+def test_steps_tree_and_c_of_one_schedule_stay_what_they_are():
+    layer = mve_layers.conv2d_i16(np.random.default_rng(0), (1, 4, 4, 16), 8, (3, 3), pad=(1, 1, 1, 1))
+    (variant,) = layer.space(CONV2D).variants
+    what = CONV2D.vector_sketches(layer.workload(CONV2D))[variant.name]
+    kernel = of_schedule(what, layer.space(CONV2D).default(), CORTEX_M55)
+    steps = "".join(f"{step}\n" for step in kernel.steps)
+    about = f"{kernel.cycles} cycles, {kernel.scratch} bytes of working memory\n"
+    assert_golden_text("program_conv2d_i16.txt", f"{steps}\n{listing(kernel.program)}\n{about}\n{kernel.text}")

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import mve_layers
 import numpy as np
 import pytest
 from board import run_cases
 from golden_files import assert_golden
 
-from tosaic.backends.cores.cortex_m55 import CORE, PIPELINE
-from tosaic.backends.cortex_m.kernels import conv2d_i16, depthwise
-from tosaic.backends.cortex_m.kernels.conv2d_i16 import Conv2dI16
+from tosaic.backends.cores.cortex_m55 import PIPELINE
+from tosaic.backends.cortex_m.kernels import depthwise
 from tosaic.backends.cortex_m.nest.block import (
     PRIORITIES,
     BlockInstruction,
@@ -22,8 +19,7 @@ from tosaic.backends.cortex_m.nest.block import (
     with_late_loads,
 )
 from tosaic.backends.cortex_m.nest.nest import PRIMITIVES, Nest, NestPrimitive, parse_trace, print_trace
-from tosaic.backends.cortex_m.nest.sketches import ISSUES, scheduled
-from tosaic.backends.cortex_m.nest.tiled import Tiled
+from tosaic.backends.cortex_m.nest.spaces import ISSUES
 from tosaic.backends.simulators.cycle_model import decoder, issue_cycles
 from tosaic.support.errors import BackendError
 from tosaic.tuner.space import Schedule
@@ -31,23 +27,9 @@ from tosaic.tuner.space import Schedule
 VECTORS = tuple(f"q{i}" for i in range(8))
 
 
-def _conv(shape=(1, 8, 8, 8), channels=32, kernel=(3, 3), **options):
-    return mve_layers.conv2d_i16(np.random.default_rng(0), shape, channels, kernel, **options)
-
-
-def _kernel(layer, **knobs) -> Tiled:
-    what = conv2d_i16._contraction(layer.workload(Conv2dI16()), CORE)
-    default = layer.space(Conv2dI16()).default()
-    schedule = replace(default, knobs=tuple(sorted({**dict(default.knobs), **knobs}.items())))
-    return scheduled(what, schedule, CORE)
-
-
-def test_a_trace_prints_parses_and_replays_to_the_same_nest():
-    kernel = _kernel(_conv(pad=(1, 1, 1, 1)))
-    text = print_trace(kernel.nest.trace)
-    assert "split(out, x, xo, " in text
-    assert "compute_at(sums, out, n)" in text
-    assert kernel.what.nest.replay(parse_trace(text)) == kernel.nest
+def _depthwise() -> mve_layers.Layer:
+    options = {"shifts": (31, 31), "pad": (1, 1, 1, 1)}
+    return mve_layers.depthwise(np.random.default_rng(0), (1, 9, 5, 16), (3, 3), **options)
 
 
 def test_a_line_that_is_no_step_is_refused():
@@ -56,6 +38,14 @@ def test_a_line_that_is_no_step_is_refused():
 
 
 NEST = Nest.of(sums={"x": 12, "n": 8, "k": 32}, out={"x": 12, "n": 8})
+
+
+def test_a_trace_prints_parses_and_replays_to_the_same_nest():
+    nest = NEST.apply("split", "out", "x", "xi", 4).apply("order", "out", "x", "n", "xi")
+    nest = nest.apply("compute_at", "sums", "out", "x")
+    text = print_trace(nest.trace)
+    assert text.splitlines() == ["split(out, x, xi, 4)", "order(out, x, n, xi)", "compute_at(sums, out, x)"]
+    assert NEST.replay(parse_trace(text)) == nest
 
 
 @pytest.mark.parametrize(
@@ -67,7 +57,6 @@ NEST = Nest.of(sums={"x": 12, "n": 8, "k": 32}, out={"x": 12, "n": 8})
         (("unroll", "sums", "x"), "`unroll` leaves a plain loop inside of a block"),
         (("fuse", "sums", "x", "k"), "`x` and `k` of `sums` cannot be fused"),
         (("hoist", "sums", 2), "`sums` has no hardware loop to hoist loads in"),
-        (("shorten", "sums", "x"), "every turn of `x` is whole"),
         (("issue", "sums", "longest", 8), "`sums` has no hardware loop, whose block is ordered"),
         (("interleave", "sums", 2), "`sums` has no unrolled loop of pairs or groups of 2"),
         (("tile", "sums", "x"), "schedule primitive `tile`"),
@@ -111,37 +100,6 @@ def test_a_new_primitive_is_one_class():
     assert str(nest.trace[0]) == "reverse(out)"
 
 
-@pytest.mark.parametrize(
-    ("knobs", "message"),
-    [
-        ({"tile": "4x2"}, "4 x 2 sums do not fit the registers"),
-        ({"tile": "3x2", "block": 16, "tiles": 1, "unroll": "all", "finish_repeats": 1}, ""),
-        ({"block": 24, "finish_repeats": 1}, "blocks of 24 channels do not end at whole vectors"),
-        ({"unroll": 2}, "a depth of 144 bytes has no turns of 32"),
-        ({"tile": "3x2", "repeats": 5}, "48 channels have no turns of 5 register blocks"),
-        ({"share": 8, "tiles": 4}, "8 pixels cannot be finished together in the vector registers"),
-        ({"tile": "2x2", "tail": "short"}, "every turn of `x` is whole"),
-        ({"tile": "2x2", "tail": "early", "held": 5}, ""),
-        ({"tile": "2x2", "tail": "early", "held": 6}, "6 vectors that stay leave no registers"),
-    ],
-    ids=str,
-)
-def test_the_verifier_says_what_is_illegal(knobs, message):
-    layer = _conv(channels=48, pad=(1, 1, 1, 1))
-    if not message:
-        _kernel(layer, **knobs)
-        return
-    with pytest.raises(BackendError, match=message):
-        _kernel(layer, **knobs)
-
-
-def test_windows_stay_in_registers_over_channels_alone():
-    layer = _conv(shape=(1, 8, 9, 64), kernel=(1, 2))
-    _kernel(layer, unroll="all", held=1)
-    with pytest.raises(BackendError, match="windows stay in registers where the hardware loop goes over the channels"):
-        _kernel(layer, unroll=1, repeats=1, held=1)
-
-
 def test_an_opening_is_executed_a_turn_ahead_and_the_last_turn_begins_no_other():
     opening = (BlockInstruction("vldrw.u32", "{v}, [{p}], #16", ("v", "p"), ("p",)),)
     body = (
@@ -152,14 +110,6 @@ def test_an_opening_is_executed_a_turn_ahead_and_the_last_turn_begins_no_other()
     assert found.entry == ("vldrw.u32 q0, [r0], #16",)
     assert set(found.last) == {"vadd.i32 q0, q0, q0", "vstrw.32 q0, [r1], #16"}
     assert found.turn == (*found.last, *found.entry)
-
-
-def test_counts_are_those_of_the_loops():
-    layer = _conv(shape=(1, 1, 13, 16), channels=32, kernel=(1, 2))
-    counts = _kernel(layer, tile="3x2", tiles=1, block=32, share=2, unroll="all").counts()
-    assert counts["products"] == 4 * 16 * 4 * 6
-    assert counts["loads"] == 4 * 16 * 4 * 5
-    assert counts["finished"] == 12 * 32
 
 
 def _register_block(vectors: int) -> InstructionBlock:
@@ -220,37 +170,16 @@ def test_a_small_window_keeps_the_order_that_is_given():
 
 
 def test_an_unknown_priority_is_refused():
-    nest = _kernel(_conv()).nest
+    nest = NEST.apply("turn", "sums", "k")
     with pytest.raises(BackendError, match="no order is by `luck` of 8"):
         nest.apply("issue", "sums", "luck", 8)
     assert all(nest.apply("issue", "sums", priority, 8) for priority in PRIORITIES)
 
 
-@pytest.mark.parametrize(
-    ("knobs", "legal"),
-    [
-        ({"tile": "1x2", "repeats": 1, "ahead": 2}, True),
-        ({"tile": "1x2", "repeats": 8, "ahead": 0}, True),
-        ({"tile": "1x2", "repeats": 8, "ahead": 2}, False),
-        ({"tile": "1x2", "repeats": 1, "unroll": 1, "ahead": 0}, True),
-        ({"tile": "1x2", "repeats": 1, "unroll": 1, "ahead": 2}, False),
-        ({"finish_ahead": 1}, True),
-        ({"finish_repeats": 2}, False),
-    ],
-    ids=str,
-)
-def test_a_choice_that_does_nothing_is_not_legal(knobs, legal):
-    """Sixteen channels of int16 are finished in four turns, and eight register blocks of two are one turn."""
-    (variant,) = mve_layers.conv2d_i16(np.random.default_rng(0), (1, 1, 1, 32), 16, (1, 1)).space(Conv2dI16()).variants
-    plain = {**{name: choices[0] for name, choices in variant.knobs.items()}, "held": 0, "unroll": "all"}
-    assert variant.legal({**plain, **knobs}) == legal
-
-
-def test_every_order_of_a_convolution_computes_the_same(tmp_path):
-    layer = _conv(pad=(1, 1, 1, 1))
-    default = layer.space(Conv2dI16()).default()
-    orders = [{knob: issue} for knob in ("issue", "finish_issue") for issue in ISSUES]
-    cases = [layer.case(Conv2dI16(), Schedule.of(default.variant, **dict(default.knobs) | order)) for order in orders]
+def test_every_order_of_a_turn_computes_the_same(tmp_path):
+    layer, family = _depthwise(), depthwise.Depthwise()
+    default = layer.space(family).default()
+    cases = [layer.case(family, Schedule.of(default.variant, **dict(default.knobs) | {"issue": o})) for o in ISSUES]
     assert all(outcome.exact for outcome in run_cases(cases, tmp_path))
     assert len({case.source.text for case in cases}) > len(ISSUES) / 2
 
@@ -286,8 +215,7 @@ def test_hoisted_loads_are_those_of_the_next_turn():
 
 def test_the_c_of_one_schedule_stays_what_it_is(tmp_path):
     """Golden C of the default schedule."""
-    layer = mve_layers.depthwise(np.random.default_rng(0), (1, 9, 5, 16), (3, 3), shifts=(31, 31), pad=(1, 1, 1, 1))
-    case = layer.case(depthwise.Depthwise())
+    case = _depthwise().case(depthwise.Depthwise())
     assert run_cases([case], tmp_path)[0].exact
     assert_golden("depthwise_conv2d.c", case.source, "INLINE void")
 

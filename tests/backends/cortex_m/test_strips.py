@@ -131,6 +131,14 @@ def test_windows_are_read_in_place_where_a_strip_has_no_room():
     assert names() == ["strips_in_place"]
 
 
+def test_deep_windows_are_copied_so_that_a_loop_goes_over_their_depth(tmp_path):
+    layer = layer_of((1, 3, 4, 224), 16, (3, 3), {"pad": (1, 1, 1, 1)})
+    default = layer.space(FAMILY).default()
+    assert default.variant == "gathered_in_place" and default["unroll"]
+    (outcome,) = run_cases([layer.case(FAMILY, default)], tmp_path)
+    assert outcome.exact, outcome
+
+
 def test_an_image_without_padding_needs_no_strip():
     layer = layer_of((1, 6, 8, 16), 16, (3, 3), {})
     kernel = of_schedule(sketch_of(layer, "strips_in_place"), Schedule.of("", **IN_PLACE), CORTEX_M55)

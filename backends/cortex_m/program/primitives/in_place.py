@@ -69,23 +69,27 @@ def _reaching(s: Statement, source: Buffer) -> Statement:
     """A statement that takes addresses of a buffer as they are.
 
     Raises:
-        RefusedError: no instruction means the same at any address.
+        RefusedError: no instruction means the same at these addresses.
     """
     if not isinstance(s, Instr):
         return s
     row = s.row
-    places = (
+    places = [
         source.address(access.index) * BYTES[source.dtype]
         for formal, access in zip(row.formals, s.operands, strict=True)
         if formal.memory == "m" and access.buffer == source.name
-    )
-    if all(place.is_multiple(row.align) for place in places):
+    ]
+
+    def reaches(row: Row) -> bool:
+        return all(place.is_multiple(row.align) for place in places)
+
+    if reaches(row):
         return s
     sets = (rows_of(name) for name in ISAS.known())
-    alike = (other for rows in sets if row in rows for other in rows if other.align == 1 and _does(other) == _does(row))
+    alike = (other for rows in sets if row in rows for other in rows if _does(other) == _does(row) and reaches(other))
     found = next(alike, None)
     if found is None:
-        raise RefusedError(f"no instruction does what {row.name} does at any address")
+        raise RefusedError(f"no instruction does what {row.name} does at any address of {source.name}")
     return replace(s, row=found)
 
 

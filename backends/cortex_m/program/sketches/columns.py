@@ -31,7 +31,8 @@ class ColumnTiles:
 def columns(s: ColumnTiles) -> Iterator[str]:
     """The steps of a schedule."""
     tile = FOUR * s.vectors
-    yield from ("inline(P)", "drop(kx)", "drop(k)", "postpone(S)", f"rewrite(out, {s.result.form})")
+    yield from ("inline(P)", "drop(kx)", "drop(k)", "postpone(S)")
+    yield from (f"rewrite(out, {rule})" for rule in s.result.rules)
     yield from _values(s.result)
     yield "drop(n)"
     yield from _numbers(s.result)
@@ -71,10 +72,10 @@ def _values(result: RowResult) -> Iterator[str]:
 
 def _spread(result: RowResult) -> list[str]:
     """The constants that are read as vectors."""
-    return [*(["least", "most"] if result.clamped else []), *(["whole"] if result.form == "rounded" else [])]
+    return [*result.bounds, *(["whole"] if result.form == "rounded" else [])]
 
 
 def _numbers(result: RowResult) -> Iterator[str]:
     """The constants in registers."""
-    names = [*(["zero"] if result.element != "i32" else []), *result.factors, *_spread(result)]
+    names = [*(["zero"] if result.element == "i8" else []), *result.factors, *_spread(result)]
     yield from (f"stage({name}, b, {name}_g, r)" for name in dict.fromkeys(names))

@@ -72,7 +72,7 @@ def nibble_rows(s: NibbleRows) -> Iterator[str]:
     yield from ("drop(ky)", "drop(kx)", "postpone(S)", "compute_at(S, n)")
     if s.copied:
         yield "compute_at(P, x)"
-    yield f"rewrite(out, {s.rows.result.form})"
+    yield from (f"rewrite(out, {rule})" for rule in s.rows.result.rules)
     if s.rows.whole and s.rows.rest:
         yield f"cut(n, {s.rows.whole})"
     parts = row_parts(s.rows)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from tosaic.backends.cortex_m.program.tree import BYTES, REGISTERS
+
 LANES = 16
 """Bytes of a vector, and results of a turn of the finish."""
 FOUR = 4
@@ -17,14 +19,20 @@ _PIXEL, _ELEMENT = 14, 0.5
 """Cycles of a pixel at the edge of an image, and of a byte of it."""
 
 
+def lanes_of(element: str) -> int:
+    """Elements of a type in a vector."""
+    return REGISTERS["q"] // BYTES[element]
+
+
 @dataclass(frozen=True)
 class RowResult:
     """How sums become results.
 
     Args:
-        form: `rounded` where every shift can be 31, `doubled` where none is below 32, else `shifted`.
+        form: `rounded` where every shift can be 31, `doubled` where none is below 32, else `shifted`; `joined` of sums
+            of 48 bits, which no vector finishes.
         element: the type of a result.
-        clamped, table: whether results of bytes have bounds, and are looked up.
+        clamped, table: whether results have bounds, and whether those of bytes are looked up.
         uniform: whether all channels have one scale.
         terms: whether what a channel adds to its sums is no constant, but `Z`, and each pixel adds a number `T`.
     """
@@ -43,12 +51,36 @@ class RowResult:
             "rounded": ("whole",),
             "doubled": ("multiplier", "down"),
             "shifted": ("left", "multiplier", "rest"),
+            "joined": ("multiplier", "shift"),
         }[self.form]
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """The identities of a RESCALE: results of bytes alone have a zero point."""
+        if self.form == "joined":
+            return ()
+        if self.element == "i8":
+            return (self.form,)
+        scaled = "nearest" if self.form == "rounded" else self.form
+        return ("nothing_added", scaled) if self.element == "i16" else (scaled,)
+
+    @property
+    def narrowed(self) -> bool:
+        """Whether results become halves in a vector of their own."""
+        return self.element == "i16" and not self.clamped
+
+    @property
+    def bounds(self) -> tuple[str, ...]:
+        """The constants that are the least and the greatest result."""
+        if not self.clamped:
+            return ()
+        return ("least", "most") if self.element == "i8" else ("least_half", "most_half")
 
     @property
     def constants(self) -> tuple[str, ...]:
         """The constants of a channel in the order of their use."""
-        return (*(() if self.terms else ("bias",)), *(() if self.uniform else self.scale))
+        bias = ("bias_low", "bias_high") if self.form == "joined" else () if self.terms else ("bias",)
+        return (*bias, *(() if self.uniform else self.scale))
 
     @property
     def factors(self) -> tuple[str, ...]:
@@ -63,19 +95,20 @@ class ImageStrip:
     Args:
         rows: of results.
         tall: of those, how many a strip serves.
-        height, pitch: its rows, and bytes of each.
+        height, pitch: its rows, and elements of each.
         taps: rows and columns of parts of a window that are read on their own.
-        left, whole, right: bytes of a row: of its padding, and between.
+        left, whole, right: elements of a row: of its padding, and between.
         above: whether some rows are padding.
         short: whether what is read of a window at a time is no whole vectors.
-        runs: bytes of each part of a window that lies together, and how many there are: these are copied side by side;
-            none where windows are read from the strip.
+        runs: elements of each part of a window that lies together, and how many there are: these are copied side by
+            side; none where windows are read from the strip.
         run: the loop over these parts; that over windows where there is one of each.
         windows: of a strip, where they are copied.
         tile: the loop over tiles of pixels, each of which has a strip of its own, made where what its windows read does
             not all lie in the image; none where rows have strips.
         edges: how many of these tiles there are in an image, of all.
-        pixel: bytes of one.
+        pixel: elements of one.
+        element: their type.
     """
 
     rows: int
@@ -94,10 +127,16 @@ class ImageStrip:
     tile: str = ""
     edges: tuple[int, int] = (0, 0)
     pixel: int = 1
+    element: str = "i8"
 
     @property
     def bytes(self) -> int:
-        return self.height * self.pitch
+        return self.height * self.pitch * BYTES[self.element]
+
+    @property
+    def lanes(self) -> int:
+        """Elements of a vector."""
+        return lanes_of(self.element)
 
     @property
     def fused(self) -> bool:
@@ -112,18 +151,19 @@ class ImageStrip:
     @property
     def cycles(self) -> float:
         """About those that it takes to fill all strips of an image."""
+        size = BYTES[self.element]
         if self.tile:
             pixels = self.height * self.whole / self.pixel
-            return self.edges[0] * pixels * (_PIXEL + _ELEMENT * self.pixel) + self.edges[1] * self._windows
-        row = _ROW + _BYTE * self.whole
+            return self.edges[0] * pixels * (_PIXEL + _ELEMENT * size * self.pixel) + self.edges[1] * self._windows
+        row = _ROW + _BYTE * size * self.whole
         if self.left or self.right:
-            row += _ROW / 2 + _PADDING * (self.left + self.whole + self.right)
+            row += _ROW / 2 + _PADDING * size * (self.left + self.whole + self.right)
         return -(-self.rows // self.tall) * (self.height * row + self._windows)
 
     @property
     def _windows(self) -> float:
         """Cycles of copies of the windows of a strip."""
-        return self.windows * (self.runs[1] * -(-self.runs[0] // LANES) * _MOVED + _TURN)
+        return self.windows * (self.runs[1] * -(-self.runs[0] // self.lanes) * _MOVED + _TURN)
 
 
 @dataclass(frozen=True)
@@ -133,7 +173,7 @@ class PixelRows:
     Args:
         row: pixels in a row.
         channels: of the output.
-        depth: bytes of a window, or of the part of it that lies in a row of the image.
+        depth: elements of a window, or of the part of it that lies in a row of the image, or that is added up alone.
         pixels, width: pixels x channels whose sums lie in registers.
         together: pixels whose sums lie in scratch memory at a time.
         share: pixels that share one reading of the factors.
@@ -148,6 +188,8 @@ class PixelRows:
         constant: whether the host lays the weights out; else they are the second operand of a MATMUL, a part of which
             is copied to `W`.
         transposed: whether that lies by columns.
+        element: the type of a window's elements; weights are bytes.
+        parts: of a sum of 48 bits, of which each is one of so many elements; 0 of one that fits int32.
     """
 
     row: int
@@ -169,6 +211,23 @@ class PixelRows:
     strip: ImageStrip | None = None
     constant: bool = True
     transposed: bool = False
+    element: str = "i8"
+    parts: int = 0
+
+    @property
+    def lanes(self) -> int:
+        """Elements of a vector of a window."""
+        return lanes_of(self.element)
+
+    @property
+    def sums(self) -> int:
+        """Those that a result is made of."""
+        return max(1, self.parts)
+
+    @property
+    def widened(self) -> str:
+        """The last argument of the step that brings weights to vectors, where these hold another type."""
+        return "" if self.element == "i8" else f", {self.element}"
 
     @property
     def image(self) -> str:
@@ -224,9 +283,9 @@ class PixelRows:
     @property
     def vectors(self) -> int:
         """Whole vectors of a window."""
-        return self.taps * (self.depth // LANES)
+        return self.taps * (self.depth // self.lanes)
 
     @property
     def short(self) -> int:
-        """Bytes of the last vector of a window where it is not whole."""
-        return self.depth % LANES
+        """Elements of the last vector of a window where it is not whole."""
+        return self.depth % self.lanes

@@ -101,12 +101,14 @@ class RowPart:
         s = self.s
         if self.whole or not self.pixel:
             return s.finish_ahead
-        free = VECTORS - len(s.result.factors) - 2 * s.result.clamped
+        free = VECTORS - len(s.result.factors) - len(s.result.bounds) - s.result.narrowed
         return min(s.finish_ahead, self.unrolled, free - 1)
 
     @property
     def finishes(self) -> list[tuple[str, str, int]]:
         """The blocks of its finish: the loop of which a turn is one, its hardware loop, and the turns of that."""
+        if self.s.parts:
+            return []
         if self.whole and self.over_pixels:
             return [(self.finished, self.pixel, self.s.together // self.s.share)]
         if self.whole:
@@ -150,7 +152,8 @@ class RowPart:
     def weights(self) -> Mapping[str, int]:
         """Bytes of each constant of weights that are copied at a time."""
         blocks = self.once // self.block
-        return {g.weights: blocks * g.channels * self.s.taps * round_up(self.s.depth, LANES) for g in self.groups}
+        each = self.s.sums * self.s.taps * round_up(self.s.depth, self.s.lanes)
+        return {g.weights: blocks * g.channels * each for g in self.groups}
 
     def named(self, name: str) -> str:
         """A buffer that other parts have, too, by its name in this one."""

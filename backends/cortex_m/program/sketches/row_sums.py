@@ -23,10 +23,11 @@ def row_sums(part: RowPart) -> Iterator[str]:
             yield from (f"pack({group.weights})" for group in (groups[0], rest))
             packed = True
     yield from _tiles(part, groups)
-    around = int(part.inner != part.loop)
+    # A loop that turns once is none, a dimension of one element is one.
+    around, apart = int(part.inner != part.loop) + (part.s.parts > 1), int(part.s.parts > 0)
     strip = part.s.strip
     depth = {"a": 3, "P": 2 + (strip is not None and strip.taps[1] > 1), "Q": 1}[part.s.image]
-    dims = (around, around + 1 + len(groups[0].taps)) if packed else (0, depth)
+    dims = (around, around + 1 + len(groups[0].taps)) if packed else (apart, apart + depth)
     if strip is not None and strip.tile == "sx":
         for group in groups:
             yield from brought(strip, group.over, group.depth, group.strip)
@@ -42,6 +43,8 @@ def row_sums(part: RowPart) -> Iterator[str]:
 def in_order(part: RowPart, *constants: str) -> Iterator[str]:
     """The loop over the channels of a part, and its constants, in the order in which results are finished."""
     loop, total = part.inner, part.named("S")
+    if part.s.parts > 1:
+        yield f"reorder({loop}, sp)"
     if part.pixel:
         yield f"reorder({loop}, sx{part.behind})"
     if part.whole:
@@ -83,12 +86,12 @@ def _places(part: RowPart) -> Iterator[str]:
     if part.whole:
         order = [0, 3, 2, 1] if part.block > LANES else [2, 1, 0]
         counted = len(order)
-    outer = part.s.around
+    first = [counted] if part.s.parts > 1 else []
+    outer = part.s.around + (part.s.parts > 0)
     pixel, dims = counted + outer, range(counted, counted + outer + 2)
     if part.pixel:
-        order = [pixel, *order, *(d for d in dims if d != pixel)]
-    else:
-        order = [*order, *dims]
+        first.append(pixel)
+    order = [*first, *order, *(d for d in dims if d not in first)]
     if order != sorted(order) and part.block > 1:
         yield f"reorder_dims({part.named('S')}, d{''.join(map(str, order))})"
 
@@ -107,15 +110,15 @@ def _added(g: SumGroup) -> Iterator[str]:
         yield f"split({g.own('R')}{int(g.pixel != '')}, {g.own('rp')}, 2)"
     s, k, loops = g.part.s, g.depth, [f"{loop}b" for loop in g.each]
     if s.short:
-        within = f", i8, {g.last}" if s.vectors else ""
+        within = f", {s.element}, {g.last}" if s.vectors else ""
         if s.vectors:
-            yield f"cut({k}, {LANES * s.vectors})"
+            yield f"cut({k}, {s.lanes * s.vectors})"
             yield from (f"distribute({loop})" for loop in reversed(loops))
         yield f"stage(a, {g.around}, {g.own('vs')}, q{within})"
         if s.constant:
-            yield f"pad({g.last}, {LANES})"
+            yield f"pad({g.last}, {s.lanes})"
     if s.vectors:
-        yield f"split({k}, {g.own('kl')}, {LANES})"
+        yield f"split({k}, {g.own('kl')}, {s.lanes})"
         yield from (f"reorder({loop}, {over})" for loop in reversed(loops) for over in (*g.taps, k))
         if s.overlapping and len(loops) > 1:
             yield f"reorder({loops[0]}, {loops[1]})"
@@ -126,7 +129,7 @@ def _read(g: SumGroup) -> Iterator[str]:
     s, k, w, left = g.part.s, g.depth, g.weights, g.left
     if s.short:
         each = f"{g.each[0]}{'bb' if s.vectors else 'b'}" if g.width > 1 else g.inner
-        within = f", i8, {g.last}" if s.vectors and g.width == 1 else ""
+        within = f", {s.element}, {g.last}" if s.vectors and g.width == 1 else s.widened
         yield f"stage({w}, {each}, {g.own('vz')}, q{within})"
     if not s.vectors:
         return
@@ -134,17 +137,17 @@ def _read(g: SumGroup) -> Iterator[str]:
         left = g.own("ku")
         yield f"split({k}, {left}, {s.unroll})"
     elif g.held:
-        within = f", i8, {k}" if g.held < s.vectors or s.short else ""
+        within = f", {s.element}, {k}" if g.held < s.vectors or s.short else ""
         if g.held < s.vectors:
             yield f"cut({k}, {g.held})"
         yield f"stage({s.image}, {g.loop}, {g.own('vh')}, q{within})"
         if g.held > 1:
-            yield f"split({g.own('vh')}{int(g.pixel != '')}, {g.own('hl')}, {LANES})"
-        yield f"stage({w}, {k}, {g.own('vw')}, q)"
+            yield f"split({g.own('vh')}{int(g.pixel != '')}, {g.own('hl')}, {s.lanes})"
+        yield f"stage({w}, {k}, {g.own('vw')}, q{s.widened})"
     if g.held < s.vectors:
         # Windows that overlap are read alone.
         each = f"{g.pixel}b" if s.overlapping and g.pixel else left
-        yield from (f"stage({g.image}, {each}, {g.own('va')}, q)", f"stage({w}, {left}, {g.own('vx')}, q)")
+        yield from (f"stage({g.image}, {each}, {g.own('va')}, q)", f"stage({w}, {left}, {g.own('vx')}, q{s.widened})")
 
 
 def _laid_out(g: SumGroup, channel: int, depth: int) -> Iterator[str]:
@@ -152,8 +155,8 @@ def _laid_out(g: SumGroup, channel: int, depth: int) -> Iterator[str]:
     s, dims = g.part.s, depth + 1
     if s.vectors + (s.short > 0) == 1:
         return
-    if s.depth > LANES:
-        yield f"divide_dim({g.weights}, {depth}, {LANES})"
+    if s.depth > s.lanes:
+        yield f"divide_dim({g.weights}, {depth}, {s.lanes})"
         dims += 1
     if g.width == 1:
         return

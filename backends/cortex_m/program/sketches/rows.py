@@ -19,19 +19,16 @@ from tosaic.backends.cortex_m.program.sketches.activations import (
     summed_apart,
 )
 from tosaic.backends.cortex_m.program.sketches.copies import copied
-from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, PixelRows
+from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, PixelRows, lanes_of
 from tosaic.backends.cortex_m.program.sketches.row_parts import RowPart, row_parts
 from tosaic.backends.cortex_m.program.sketches.row_sums import row_sums
 from tosaic.backends.cortex_m.program.sketches.strips import brought, filled, opened, read_in_place
-
-_BITS = {"i8": "lanes", "i16": "half_lanes", "i32": ""}
-"""The identity that saturates a result in a word."""
 
 
 def rows_of_pixels(s: PixelRows) -> Iterator[str]:
     """The steps of a schedule."""
     yield from _opened(s) if s.constant else opened_product(s)
-    yield f"rewrite(out, {s.result.form})"
+    yield from (f"rewrite(out, {rule})" for rule in s.result.rules)
     if s.whole and s.rest:
         yield f"cut(n, {s.whole})"
     parts = row_parts(s)
@@ -63,10 +60,9 @@ def rows_of_pixels(s: PixelRows) -> Iterator[str]:
 
 def _opened(s: PixelRows) -> Iterator[str]:
     """The steps that make a tile of pixels, and a block of channels, for which sums are computed."""
-    if s.strip:
-        yield from ("postpone(S)", *opened(s.strip))
-    else:
-        yield from ("inline(P)", "drop(ky)", "drop(kx)", "postpone(S)")
+    if not s.parts:
+        yield "postpone(S)"
+    yield from opened(s.strip) if s.strip else ("inline(P)", "drop(ky)", "drop(kx)")
     if 1 < s.together < s.row:
         yield f"split(x, xi, {s.together}{', early' * (s.row % s.together > 0)})"
     if s.pixel:
@@ -98,10 +94,9 @@ def _blocks_outside(s: PixelRows) -> Iterator[str]:
 def numbers(s: PixelRows) -> Iterator[str]:
     """What all results have in common, in registers."""
     names = {"zero_half": "zh"} if s.whole and s.result.form != "rounded" else {}
-    if s.result.element != "i32" and (s.rest or s.result.form == "rounded"):
+    if s.result.element == "i8" and (s.rest or s.result.form == "rounded"):
         names["zero"] = "z"
-    if s.result.clamped:
-        names |= {name: f"z{name}" for name in ("least", "most")}
+    names |= {name: f"z{name}" for name in s.result.bounds if not s.parts}
     if s.result.uniform:
         names |= {name: f"{name}_g" for name in s.result.scale}
     if s.result.terms:
@@ -112,12 +107,14 @@ def numbers(s: PixelRows) -> Iterator[str]:
 def values(part: RowPart) -> Iterator[str]:
     """How results are computed."""
     result = part.s.result
+    if part.s.parts:
+        return
     if part.whole:
         yield f"rewrite(out, {'halves' if result.form == 'rounded' else 'narrow'}, {part.loop})"
     if result.clamped:
         yield f"rewrite(out, {'bounds' if part.whole else 'bounded'}, {part.loop})"
-    elif not part.whole and _BITS[result.element]:
-        yield f"rewrite(out, {_BITS[result.element]}, {part.loop})"
+    elif not part.whole and result.element == "i8":
+        yield f"rewrite(out, lanes, {part.loop})"
     if result.table:
         yield f"rewrite(out, indexed, {part.loop})"
 
@@ -134,8 +131,10 @@ def finish(part: RowPart) -> Iterator[str]:
         yield from summed_apart(part)
     elif part.inner != part.loop and not part.s.blocks_outside:
         yield f"split({part.loop}, {part.inner}, {part.block})"
-    yield from (f"expand({part.named('S')}, {part.inner})", f"distribute({part.inner}{', 2' * (not part.pixel)})")
-    yield from _narrowed(part) if part.whole else _fours(part)
+    alone = not part.pixel and part.s.parts < 2
+    yield from (f"expand({part.named('S')}, {part.inner})", f"distribute({part.inner}{', 2' * alone})")
+    if not part.s.parts:
+        yield from _narrowed(part) if part.whole else _fours(part)
 
 
 def _copied(part: RowPart) -> Iterator[str]:
@@ -195,7 +194,7 @@ def finish_hoisted(part: RowPart) -> Iterator[str]:
 
 
 def _spread(part: RowPart, around: str, lanes: str, dtype: str) -> Iterator[str]:
-    for name in ("least", "most") if part.s.result.clamped else ():
+    for name in part.s.result.bounds:
         yield f"spread(z{name}, {around}, {lanes}q{name}, q, {dtype}, {lanes})"
 
 
@@ -281,27 +280,38 @@ def _row_of_fours(part: RowPart, around: str, channels: int) -> Iterator[str]:
         turn = "nv"
         yield f"split(nq, nv, {FOUR * part.fours})"
     yield f"split({turn}, nl, {FOUR})"
-    yield from _four(part, around, turn, "nl", around)
+    yield from _four(part, around, turn, "nl", around, turn)
 
 
 def _last_of_row(part: RowPart, around: str, left: int) -> Iterator[str]:
     yield f"split({around}, nr, {left})"
-    yield from _four(part, around, around, "nr", around)
+    yield from _four(part, around, around, "nr", around, around)
 
 
 def _pixels_of_four(part: RowPart, around: str, pixel: str, channels: int) -> Iterator[str]:
     """A hardware loop over the pixels of up to four channels, whose factors stay."""
-    lanes = "nl" if channels == FOUR else "nr"
+    lanes, each = "nl" if channels == FOUR else "nr", pixel
     yield from (f"split({around}, {lanes}, {channels})", f"reorder({lanes}, {pixel})")
     if part.unrolled > 1:
-        yield f"split({pixel}, {lanes}p, {part.unrolled})"
-    yield from _four(part, around, around, lanes, pixel)
+        each = f"{lanes}p"
+        yield f"split({pixel}, {each}, {part.unrolled})"
+    yield from _four(part, around, around, lanes, pixel, each)
 
 
-def _four(part: RowPart, around: str, turn: str, lanes: str, pixel: str) -> Iterator[str]:
+def _four(part: RowPart, around: str, turn: str, lanes: str, pixel: str, each: str) -> Iterator[str]:
+    """Up to four results: a turn of `each`, which reads factors in a turn of `turn`."""
+    result, made = part.s.result, lanes
     yield from (*_spread(part, around, lanes, "i32"), *numbered(part, around, lanes))
-    if part.s.result.terms:
+    if result.terms:
         yield f"stage(T, {pixel}, {lanes}tr, r)"
-    for factor in part.s.result.factors:
+    if result.narrowed and lanes == "nr" and part.block % FOUR == 1:
+        # One half alone has the mask of a word where it is stored out of one.
+        yield f"rewrite(out, half_lanes, {lanes})"
+    elif result.narrowed:
+        made = f"F{lanes}0"
+        yield from (f"part(out, sat16, {each}, F{lanes}, scratch, i16)", f"space(F{lanes}, 2)")
+        yield from [f"lengthen(F{lanes}, 0, {lanes_of(result.element)})"] * (lanes == "nr")
+        yield f"place(F{lanes}, q)"
+    for factor in result.factors:
         yield f"stage({part.named(factor)}, {turn}, {lanes}v{factor}, q)"
-    yield f"unfold({lanes}, {lanes}v, q)"
+    yield f"unfold({made}, {lanes}v, q)"

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tosaic.backends.cortex_m.program.sketches.copies import moved
-from tosaic.backends.cortex_m.program.sketches.row_numbers import LANES, ImageStrip
+from tosaic.backends.cortex_m.program.sketches.row_numbers import ImageStrip
 
 
 def opened(s: ImageStrip) -> Iterator[str]:
@@ -19,7 +19,7 @@ def opened(s: ImageStrip) -> Iterator[str]:
     if s.tile:
         return
     if s.short:
-        yield f"pad(k, {LANES})"
+        yield f"pad(k, {s.lanes})"
     yield f"split(y, yi, {s.tall}{', early' * (s.rows % s.tall > 0)})"
     if s.runs[1]:
         yield from (f"compute_at({name}, y)" for name in "SQP")
@@ -37,7 +37,7 @@ def brought(s: ImageStrip, loop: str, depth: str, own: str = "") -> Iterator[str
         yield f"compute_at(Q, {loop})"
     yield f"compute_at(P, {loop}{f', {own}' * (own != '')})"
     if s.short:
-        yield f"pad({depth}, {LANES})"
+        yield f"pad({depth}, {s.lanes})"
     if s.runs[1] and s.pitch > s.whole:
         yield f"lengthen(P, 2, {s.pitch})"
 
@@ -51,7 +51,7 @@ def read_in_place(s: ImageStrip, own: str = "") -> Iterator[str]:
     if not s.padded:
         return
     if s.above:
-        yield from (f"distribute({row})", *_padding(f"{row}b", s.whole))
+        yield from (f"distribute({row})", *_padding(s, f"{row}b", s.whole))
     left, right = (s.left, s.right) if s.left + s.right < s.whole else (s.whole, 0)
     if left and left < s.whole:
         yield f"cut({row}, {left}, m)"
@@ -59,21 +59,21 @@ def read_in_place(s: ImageStrip, own: str = "") -> Iterator[str]:
     if right:
         yield f"cut({between}, {s.whole - left - right}, e)"
     if left:
-        yield from _pixels(row, s.pixel)
+        yield from _pixels(s, row)
     if right:
-        yield from _pixels(f"{between}_e", s.pixel)
+        yield from _pixels(s, f"{between}_e")
     if left + right < s.whole:
         yield from (f"decide({between})",) if left or right else ()
-        yield from moved("a", between, f"{between}m", s.whole - left - right, LANES)
+        yield from moved("a", between, f"{between}m", s.whole - left - right, s.lanes)
 
 
-def _pixels(loop: str, pixel: int) -> Iterator[str]:
+def _pixels(s: ImageStrip, loop: str) -> Iterator[str]:
     """Pixels each of which lies in the image, or does not."""
-    if pixel == 1:
+    if s.pixel == 1:
         return
     own = f"{loop}c"
-    yield from (f"split({loop}, {own}, {pixel})", f"distribute({own})")
-    yield from (*_padding(f"{own}b", pixel), *moved("a", own, f"{own}a", pixel, LANES))
+    yield from (f"split({loop}, {own}, {s.pixel})", f"distribute({own})")
+    yield from (*_padding(s, f"{own}b", s.pixel), *moved("a", own, f"{own}a", s.pixel, s.lanes))
 
 
 def filled(s: ImageStrip) -> Iterator[str]:
@@ -84,33 +84,33 @@ def filled(s: ImageStrip) -> Iterator[str]:
     if not s.runs[1]:
         yield "compute_at(P, y)"
     if s.padded:
-        yield from ("stage(edge, b, eg, r)", *_padding("f", s.left + s.whole + s.right))
+        yield from ("stage(edge, b, eg, r)", *_padding(s, "f", s.left + s.whole + s.right))
     if s.whole:
-        yield from moved("a", "cx", "ca", s.whole, LANES)
+        yield from moved("a", "cx", "ca", s.whole, s.lanes)
     if s.runs[1]:
         yield from _gathered(s)
 
 
 def _gathered(s: ImageStrip) -> Iterator[str]:
-    """Windows, a run of bytes after the other."""
+    """Windows, a run of elements after the other."""
     run, turn, loop = s.runs[0], s.run, "qx" if s.windows > 1 else "qky"
-    if run > LANES:
-        yield f"split(qk, qkl, {LANES}{', early' * (run % LANES > 0)})"
+    if run > s.lanes:
+        yield f"split(qk, qkl, {s.lanes}{', early' * (run % s.lanes > 0)})"
         turn = "qk"
     yield from (f"stage(P, {turn}, qv, q)", f"select({loop}, mve)")
-    if run < LANES:
+    if run < s.lanes:
         yield f"unmask({loop})"
     yield f"hardware_loop({loop})"
 
 
-def _padding(loop: str, size: int) -> Iterator[str]:
+def _padding(s: ImageStrip, loop: str, size: int) -> Iterator[str]:
     """A loop that writes a number so many times."""
-    lanes, vector = min(size, LANES), f"{loop}v"
+    lanes, vector = min(size, s.lanes), f"{loop}v"
     yield from (
         f"split({loop}, {vector}, {size})",
         f"split({vector}, {loop}l, {lanes}{', early' * (size % lanes > 0)})",
     )
-    yield f"spread(eg, {loop}, {loop}q, q, i8, {loop}l)"
+    yield f"spread(eg, {loop}, {loop}q, q, {s.element}, {loop}l)"
     turns = size // lanes
     if size % lanes and turns:
         yield f"cut({vector}, {turns}, e)"

@@ -57,6 +57,8 @@ def test_each_sketch_has_a_schedule_on_each_core(shipped):
         "strips_in_place",
         "gathered",
         "gathered_in_place",
+        "halves",
+        "parts",
         "columns",
         "row",
         "rows",
