@@ -1,17 +1,19 @@
-"""What a token of a small language model costs: `python benchmarks/lm.py [--target NAME]... [--int4]`.
+"""What a token of a small language model costs: `python benchmarks/lm.py [--shape NAME] [--target NAME]... [--int4]`.
 
-The decoder of `examples/story` takes one token at a time. Its weights are random here, its shape is that of Karpathy's
-stories260K: 64 channels, 5 layers, 8 heads of 4 keys, 512 tokens, 512 places. `tosaic compile
-benchmarks/lm.py:stories260k` builds it, `benchmarks/lm.py:tiny` a small one. With `--prefill` it has a method beside
-that, which takes 16 tokens at once; with `--int4` its linear layers have weights of four bits.
+The decoder of `examples/story` takes one token at a time. Its weights are random here, its shape is that of a known
+model: Karpathy's stories260K and stories15M, or SmolLM2-135M. `tosaic compile benchmarks/lm.py:stories260k` builds it,
+and so on for each shape. With `--prefill` it has a method beside that, which takes 16 tokens at once; with `--int4` its
+linear layers have weights of four bits.
 """
 
 from __future__ import annotations
 
+import resource
 import sys
 import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 import torch
@@ -24,8 +26,12 @@ if TYPE_CHECKING:
     import tosaic
 
 _SAMPLES = 128
-STORIES_260K = DecoderShape(channels=64, layers=5, heads=8, keys=4, hidden=172, tokens=512, places=512)
-TINY = DecoderShape(channels=32, layers=1, heads=4, keys=2, hidden=48, tokens=64, places=32)
+SHAPES = {
+    "tiny": DecoderShape(channels=32, layers=1, heads=4, keys=2, hidden=48, tokens=64, places=32),
+    "stories260k": DecoderShape(channels=64, layers=5, heads=8, keys=4, hidden=172, tokens=512, places=512),
+    "stories15m": DecoderShape(channels=288, layers=6, heads=6, keys=6, hidden=768, tokens=32_000, places=256),
+    "smollm2": DecoderShape(channels=576, layers=30, heads=9, keys=3, hidden=1536, tokens=49_152, places=256),
+}
 
 
 def decoder(shape: DecoderShape) -> tuple[nn.Module, tuple[Tensor, Tensor], list[tuple[Tensor, Tensor]]]:
@@ -50,66 +56,100 @@ def _drawn(shape: DecoderShape) -> tuple[nn.Module, list[int]]:
     return net, torch.randint(0, shape.tokens, (count,), generator=generator).tolist()
 
 
-def stories260k() -> tuple:
-    return decoder(STORIES_260K)
-
-
 def tiny() -> tuple:
-    return decoder(TINY)
+    return decoder(SHAPES["tiny"])
+
+
+def stories260k() -> tuple:
+    return decoder(SHAPES["stories260k"])
+
+
+def stories15m() -> tuple:
+    return decoder(SHAPES["stories15m"])
+
+
+def smollm2() -> tuple:
+    return decoder(SHAPES["smollm2"])
 
 
 @click.command()
+@click.option("--shape", type=click.Choice(list(SHAPES)), default="stories260k", show_default=True)
+@click.option("--layers", type=int, help="So many layers of the shape; all without it.")
 @click.option("--target", "targets", multiple=True, default=["cortex-m55"], show_default=True)
-@click.option("--small", is_flag=True, help="The small decoder.")
 @click.option("--prefill", is_flag=True, help="With a method that takes 16 tokens at once.")
 @click.option("--int4", is_flag=True, help="With weights of four bits in its linear layers.")
-def report(targets: tuple[str, ...], small: bool, prefill: bool, int4: bool) -> None:
-    """Print what a token costs on each target, as Markdown."""
+def report(shape: str, layers: int | None, targets: tuple[str, ...], prefill: bool, int4: bool) -> None:
+    """Print what a token costs on each target, and what a compilation from an empty database took, as Markdown."""
     import tosaic
 
+    asked = SHAPES[shape]._replace(layers=layers or SHAPES[shape].layers)
+    given: tuple[Any, ...] = methods(asked) if prefill else decoder(asked)
+    *model, text = given
     quantization = tosaic.QuantizationOptions(int4=("linear",) if int4 else ())
-
-    if prefill:
-        _report_methods(targets, TINY if small else STORIES_260K, quantization)
-        return
-    net, example, text = decoder(TINY if small else STORIES_260K)
-    click.echo("| target | core's cycles | with memory | NPU's cycles | arena B | flash B | states B | exact |")
-    click.echo("|---|---|---|---|---|---|---|---|")
+    costs, stations = [], []
     for target in targets:
         with tempfile.TemporaryDirectory() as name:
+            before = _cpu_seconds()
             build = tosaic.compile(
-                net, example, target=target, calibration=text, quantization=quantization, output=Path(name) / "build"
+                *model,
+                target=target,
+                calibration=text,
+                quantization=quantization,
+                output=Path(name, "build"),
+                tuning=tosaic.Tuning(records=Path(name, "records.db")),
             )
-            ran, firmware = build.run(), build.manifest.firmware
-            states = sum(value.numel() for name, value in net.named_buffers() if name.endswith((".k", ".v")))
-            click.echo(
-                f"| {target} | {ran.board.cycles:,} | {ran.board.cycles_with_memory:,} | {ran.npu_cycles or 0:,} "
-                f"| {firmware.arena_bytes:,} | {firmware.flash_bytes:,} | {states:,} | {'yes' if ran.exact else 'NO'} |"
-            )
+            stations.append((target, _cpu_seconds() - before, build.manifest.seconds))
+            costs += [(target, *row) for row in _costs(build)]
+    _print_costs(costs)
+    _print_stations(stations)
 
 
-def _report_methods(targets: tuple[str, ...], shape: DecoderShape, quantization: tosaic.QuantizationOptions) -> None:
-    import tosaic
+def _costs(build: tosaic.Build) -> Iterator[tuple[str, ...]]:
+    """What each method of a build costs on a sample, and what the build takes."""
     from tosaic.reports.methods import run_methods, state_bytes
 
-    entry_points, text = methods(shape)
-    click.echo(
-        "| target | method | core's cycles | with memory | NPU's cycles | arena B | flash B | states B | exact |"
+    ran, firmware, kernels = build.run(*build.samples[0].inputs), build.manifest.firmware, build.manifest.kernels
+    board = ran.board
+    taken = [firmware.arena_bytes, firmware.flash_bytes, state_bytes(build), len({one.symbol for one in kernels})]
+    costs = [("", board.cycles, board.cycles_with_memory, ran.npu_cycles)]
+    if firmware.methods:
+        methods = zip(firmware.methods, run_methods(ran), strict=True)
+        costs = [
+            (each.name, sum(call.cycles or 0 for call in board.calls[each.first : each.end]), cost.cpu, cost.npu)
+            for each, cost in methods
+        ]
+    for name, *cycles in costs:
+        numbers = (f"{number or 0:,}" for number in (*cycles, *taken))
+        yield name, *numbers, "yes" if ran.exact else "NO"
+
+
+def _cpu_seconds() -> float:
+    """Of this process and its children that have ended."""
+    used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(each.ru_utime + each.ru_stime for each in used)
+
+
+def _print_costs(rows: list[tuple[str, ...]]) -> None:
+    head = ("target", "method", "core's cycles", "with memory", "NPU's cycles", "arena B", "flash B", "states B")
+    _print_table((*head, "functions", "exact"), rows)
+
+
+def _print_stations(rows: list[tuple[str, float, Mapping[str, float]]]) -> None:
+    """Print what compilations took, and the most memory that this process and one of its children had."""
+    peaks = (resource.getrusage(who).ru_maxrss >> 10 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    click.echo(f"\nmost memory: {next(peaks):,} MiB here, {next(peaks):,} MiB in a child\n")
+    names = list(dict.fromkeys(name for *_, seconds in rows for name in seconds))
+    _print_table(
+        ("target", "processor's s", "s", *names),
+        [
+            (target, f"{used:.0f}", f"{sum(taken.values()):.0f}", *(f"{taken.get(name, 0):.1f}" for name in names))
+            for target, used, taken in rows
+        ],
     )
-    click.echo("|---|---|---|---|---|---|---|---|---|")
-    for target in targets:
-        with tempfile.TemporaryDirectory() as name:
-            build = tosaic.compile(
-                entry_points, target=target, calibration=text, quantization=quantization, output=Path(name) / "build"
-            )
-            ran, firmware = build.run(), build.manifest.firmware
-            for method, cost in zip(firmware.methods, run_methods(ran), strict=True):
-                core = sum(call.cycles or 0 for call in ran.board.calls[method.first : method.end])
-                click.echo(
-                    f"| {target} | {method.name} | {core:,} | {cost.cpu or 0:,} | {cost.npu:,} "
-                    f"| {firmware.arena_bytes:,} | {firmware.flash_bytes:,} | {state_bytes(build):,} "
-                    f"| {'yes' if ran.exact else 'NO'} |"
-                )
+
+
+def _print_table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    click.echo("\n".join("| " + " | ".join(row) + " |" for row in (head, ("---",) * len(head), *rows)))
 
 
 if __name__ == "__main__":

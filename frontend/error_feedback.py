@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -13,6 +12,7 @@ from torch.fx import Node
 
 from tosaic.frontend.canonical import complete_arguments
 from tosaic.frontend.lowerings.op_quantization import Weighted
+from tosaic.frontend.threads import one_thread
 
 _DAMPING = 0.01  # of the mean diagonal, which keeps inputs that samples never show apart from others
 _TOGETHER = 1024  # weights of an output that take up each other's errors: the work grows with their cube
@@ -64,7 +64,7 @@ def round_weights(
         steps = scales[:, first : first + together].reshape(rows.shape)
         read = [image.narrow(op.result_axis, first, part.shape[1]) for image in images] if groups == 1 else images
         products = _products(node, op, part, groups, read, centered)
-        with _one_thread():
+        with one_thread():
             rounded.append(_with_feedback(rows, products, steps, limits).reshape(part.shape))
     return torch.cat(rounded, 1).movedim(0, op.weight_axis).float().contiguous()
 
@@ -101,17 +101,6 @@ def _products(
     energy = moments.diagonal(dim1=1, dim2=2).mean(1).clamp(min=torch.finfo(torch.float32).tiny)
     damping = _DAMPING * energy[:, None, None] * torch.eye(taps).double()
     return moments + damping - (mean @ mean.mT if centered else 0.0)
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Many small steps take several threads longer than one, above all on busy processors."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _with_feedback(rows: Tensor, products: Tensor, scales: Tensor, limits: tuple[int, int]) -> Tensor:

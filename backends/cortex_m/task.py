@@ -131,6 +131,12 @@ class KernelTask:
         """The task with one schedule: steps on the program of a family."""
         return replace(self, given=Schedule.of(f"{family}.{STEPS}", **{STEPS: print_steps(steps)}))
 
+    def at(self, site: Site, memories: tuple[int, ...] = ()) -> KernelTask:
+        """The task at a place in the program."""
+        moved = replace(self, site=site, memories=memories)
+        moved.__dict__["_recognized"] = self._recognized
+        return moved
+
     def default(self) -> Schedule:
         """The best guess without a measurement."""
         return self.space.default()
@@ -171,14 +177,18 @@ class KernelTask:
 
     @cached_property
     def _facts(self) -> _Facts:
+        known = self._recognized
+        found = [(family(dict(self.libraries), self.site), workload) for family, workload in known.matches]
+        return _Facts(found, known.exact, self._key(found), known.name)
+
+    @cached_property
+    def _recognized(self) -> _Recognized:
         module = parse(self.module)
         (kernel,) = functions(module).values()
-        libraries = dict(self.libraries)
-        families = [family(libraries, self.site) for family in FAMILIES.known().values()]
-        families.sort(key=lambda family: family.rank)
-        tried = [(family, family.match(kernel)) for family in families]
+        families = sorted(FAMILIES.known().values(), key=lambda family: family.rank)
+        tried = [(family, family(dict(self.libraries)).match(kernel)) for family in families]
         found = [(family, workload) for family, workload in tried if workload is not None]
-        return _Facts(found, is_exact(kernel), self._key(found), _name(kernel))
+        return _Recognized(found, is_exact(kernel), _name(kernel))
 
     def _key(self, found: Sequence[_Match]) -> str:
         parts = [f"core: {self.core.name}", *([f"families: {', '.join(self.families)}"] if self.families else [])]
@@ -213,6 +223,19 @@ class KernelTask:
 
 
 _Match = tuple[KernelFamily, Workload]
+
+
+@dataclass(frozen=True)
+class _Recognized:
+    """What follows from a task's function, wherever it runs.
+
+    Args:
+        matches: the families that recognize it, in order, with what they recognized.
+    """
+
+    matches: Sequence[tuple[type[KernelFamily], Workload]]
+    exact: bool
+    name: str
 
 
 @dataclass(frozen=True)

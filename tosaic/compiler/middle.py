@@ -42,6 +42,7 @@ from tosaic.frontend import (
 from tosaic.frontend.canonical import is_quantized
 from tosaic.frontend.grouped_weights import LAYERS
 from tosaic.frontend.quantizer import Prepared
+from tosaic.frontend.threads import enough_threads
 from tosaic.passes import (
     PHASES,
     Callback,
@@ -109,7 +110,12 @@ def lower_model(options: CompileOptions, stations: Stations) -> Middle:
     Raises:
         Error: the model cannot be lowered for the target.
     """
-    return _lower_tosa(options, stations) if is_tosa_file(options.model) else _lower_pytorch(options, stations)
+    if is_tosa_file(options.model):
+        return _lower_tosa(options, stations)
+    with stations.station("capture"):
+        captured = capture_model(options)
+    with enough_threads(captured.program.graph):
+        return _lower_pytorch(options, captured, stations)
 
 
 def capture_model(options: CompileOptions) -> Capture:
@@ -151,10 +157,8 @@ def quantized(options: CompileOptions, captured: Capture) -> tuple[ExportedProgr
     return program, found[0] if found else None
 
 
-def _lower_pytorch(options: CompileOptions, stations: Stations) -> Middle:
+def _lower_pytorch(options: CompileOptions, captured: Capture, stations: Stations) -> Middle:
     wanted = options.quantization
-    with stations.station("capture"):
-        captured = capture_model(options)
     _refuse_streaming(options, [state.name for state in captured.states])
     if captured.methods and (options.stream_input or options.sliding):
         raise Error("a model with several methods cannot take its input row by row")

@@ -140,7 +140,7 @@ class Tuner:
             if callee in tasks:
                 key = tasks[callee].key
                 room[key] = min(most, room.get(key, most))
-        return {name: replace(task, site=self.site(room.get(task.key))) for name, task in tasks.items()}
+        return {name: task.at(self.site(room.get(task.key))) for name, task in tasks.items()}
 
     def lying(
         self, tasks: Mapping[str, AnyTask], placed: ir.Module, program: CallSequence, plan: MemoryPlan
@@ -154,7 +154,7 @@ class Tuner:
                 places = [plan.placements.get(block) for block in blocks]
                 lie = tuple(place.memory if place else 0 for place in places)
                 if any(lie):
-                    found[name] = replace(task, memories=lie, site=self._site_at(lie, len(call.inputs), task.site))
+                    found[name] = task.at(self._site_at(lie, len(call.inputs), task.site), lie)
         return found
 
     def _site_at(self, lie: Sequence[int], inputs: int, site: Site) -> Site:

@@ -43,12 +43,14 @@ def rescale_form(constants: Mapping[str, np.ndarray]) -> str:
 def nibble_group(constants: Mapping[str, np.ndarray]) -> int:
     """The most weights along the depth, of 32, 64, 128 or all, that are multiples of a number of theirs by four bits;
     0 where there are none."""
-    weights, bias, shift = (constants[name].astype(np.int64) for name in ("w", "bias", "shift"))
-    weights = weights.reshape(len(weights), -1)
+    weights = constants["w"].reshape(len(constants["w"]), -1)
     depth = weights.shape[1]
     whole = -(-depth // _GROUP) * _GROUP
+    if depth < _GROUP or DERIVED["factors"](weights[:1].astype(np.int64), _GROUP) is None:
+        return 0
+    weights, bias, shift = (each.astype(np.int64) for each in (weights, constants["bias"], constants["shift"]))
     sums = DERIVED["sixteen"](bias, weights), DERIVED["sixteen_shift"](shift)
-    if depth < _GROUP or any(each is None for each in sums):
+    if any(each is None for each in sums):
         return 0
     fitting = (g for g in (whole, 4 * _GROUP, 2 * _GROUP, _GROUP) if DERIVED["factors"](weights, g) is not None)
     return next(fitting, 0)

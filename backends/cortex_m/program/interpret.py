@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from tosaic.backends.cortex_m.program.check import SLACK
 from tosaic.backends.cortex_m.program.derived import DERIVED
@@ -52,14 +53,17 @@ def host_constants(program: Program, constants: Mapping[str, np.ndarray]) -> dic
 
 
 def packed(step: Pack, source: np.ndarray) -> np.ndarray:
-    """What the host makes of a constant."""
-    grid = np.indices(step.shape)
-    indices, inside = [], np.ones(step.shape, bool)
+    """What the host makes of a constant: a view of it, with zeros around where elements lie outside."""
+    axes, around, start = [f"v{axis}" for axis in range(len(step.shape))], [], []
     for where, extent in zip(step.where, step.was, strict=True):
-        index = sum((grid[int(n[1:])] * f for n, f in where.terms), np.full(step.shape, where.const))
-        inside &= (index >= 0) & (index < extent)
-        indices.append(np.clip(index, 0, extent - 1))
-    return np.where(inside, source.reshape(step.was)[tuple(indices)], 0).astype(source.dtype)
+        reach = [where[name] * (count - 1) for name, count in zip(axes, step.shape, strict=True)]
+        before = max(0, -where.const - sum(min(0, far) for far in reach))
+        around.append((before, max(0, where.const + sum(max(0, far) for far in reach) - extent + 1)))
+        start.append(slice(where.const + before, None))
+    values = np.pad(source.reshape(step.was), around)
+    strides = [sum(where[name] * stride for where, stride in zip(step.where, values.strides, strict=True))
+               for name in axes]  # fmt: skip
+    return as_strided(values[tuple(start)], step.shape, strides).copy()
 
 
 def interpreted(program: Program, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
