@@ -45,7 +45,7 @@ def adapted(task: KernelTask, own: Schedule, other: KernelSource, like: Schedule
     """
     variant = task.space.variant(like.variant)
     if variant is None:
-        few = task.space.schedules() if task.space.assignments <= _FEW else _one_knob_from(task, own)
+        few = task.space.schedules() if task.space.assignments <= _FEW else one_knob_from(task, own)
         return next((found for found in few if pack_alike(task.generate(found), other)), None)
     same = own.variant == like.variant
     choices = dict(own.knobs) if same else {name: known[0] for name, known in variant.knobs.items()}
@@ -58,7 +58,8 @@ def adapted(task: KernelTask, own: Schedule, other: KernelSource, like: Schedule
     return None
 
 
-def _one_knob_from(task: KernelTask, own: Schedule) -> Iterator[Schedule]:
+def one_knob_from(task: KernelTask, own: Schedule) -> Iterator[Schedule]:
+    """The legal schedules of a task that differ from its `own` in one knob."""
     variant, choices = task.space.variant(own.variant), dict(own.knobs)
     if variant is None:
         return

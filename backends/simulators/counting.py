@@ -4,7 +4,7 @@ memories."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tosaic.backends.simulators.memory_model import Requests
@@ -37,7 +37,7 @@ class CountedRegion:
         last, end: the same of the second.
         edges: how often block `to` ran right after block `from`, by (from, to), as numbers of `Counts.blocks`.
         instructions: instructions between the markers.
-        requests: of each memory that was watched.
+        requests: of the memories that were watched, and asked for something, by number.
     """
 
     first: int
@@ -46,7 +46,7 @@ class CountedRegion:
     end: int
     edges: Mapping[tuple[int, int], int]
     instructions: int
-    requests: tuple[Requests, ...] = ()
+    requests: Mapping[int, Requests] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def read_counts(path: Path) -> Counts:
     blocks: dict[int, TranslationBlock] = {}
     regions: list[CountedRegion] = []
     edges: dict[tuple[int, int], int] = {}
-    requests: list[Requests] = []
+    requests: dict[int, Requests] = {}
     limited = False
     for line in path.read_text().splitlines() if path.exists() else ():
         kind, *fields = line.split()
@@ -105,17 +105,17 @@ def read_counts(path: Path) -> Counts:
         elif kind == "B" and len(values) == 4:
             blocks[values[0]] = TranslationBlock(*values[1:])
         elif kind == "R" and len(values) == 4:
-            regions.append(_region(blocks, edges, tuple(requests), *values))
-            edges, requests = {}, []
+            regions.append(_region(blocks, edges, requests, *values))
+            edges, requests = {}, {}
         elif kind == "M" and len(values) == 6:
-            requests.append(Requests(*values[1:]))
+            requests[values[0]] = Requests(*values[1:])
         elif kind == "L":
             limited = True
     return Counts(blocks, tuple(regions), limited)
 
 
 def _region(
-    blocks: dict[int, TranslationBlock], edges: dict[tuple[int, int], int], requests: tuple[Requests, ...], *ends: int
+    blocks: dict[int, TranslationBlock], edges: dict[tuple[int, int], int], requests: dict[int, Requests], *ends: int
 ) -> CountedRegion:
     first, begin, last, end = ends
     entered = sum(count * blocks[to].instructions for (_, to), count in edges.items())

@@ -13,7 +13,8 @@
  *     B id pc bytes instructions      a block of translated code, before its first use
  *     E from to count                 block `to` ran `count` times right after `from` in the region that follows
  *     M number read written filled written-back fetched
- *                                     of the memory in the region that follows: bytes of loads and stores, lines of its
+ *                                     of a memory that is asked for something in the region that follows: bytes of
+ *                                     loads and stores, lines of its
  *                                     data cache that were filled and written back, lines of code that were filled
  *     R first begin last end          end of a region: the blocks that hold its markers, and the markers' places there
  *     L                               the region that was running reached the limit; the run ended here
@@ -117,6 +118,7 @@ static struct touched *touched;
 static size_t touched_count, touched_capacity;
 static struct memory memories[MEMORIES];
 static uint32_t memory_count, memory_at;
+static uint16_t by_base[MEMORIES]; /* numbers of memories, which do not overlap, in the order of their addresses */
 static struct cache caches[CACHES];
 static uint32_t cache_count;
 
@@ -159,12 +161,18 @@ static struct memory *memory_of(uint32_t address)
 {
     if (address - memories[memory_at].base < memories[memory_at].size)
         return memories + memory_at;
-    for (uint32_t i = 0; i < memory_count; i++)
-        if (address - memories[i].base < memories[i].size) {
-            memory_at = i;
-            return memories + i;
-        }
-    return NULL;
+    uint32_t low = 0, high = memory_count;
+    while (low < high) {
+        uint32_t middle = (low + high) / 2;
+        if (memories[by_base[middle]].base <= address)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (!low || address - memories[by_base[low - 1]].base >= memories[by_base[low - 1]].size)
+        return NULL;
+    memory_at = by_base[low - 1];
+    return memories + memory_at;
 }
 
 static void empty_caches(void)
@@ -322,7 +330,8 @@ static void on_end(unsigned vcpu, void *user)
     }
     for (uint32_t i = 0; i < memory_count; i++) {
         const struct requests *asked = &memories[i].asked;
-        fprintf(out, "M %" PRIu32 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 "\n", i, asked->read,
+        if (asked->read || asked->written || asked->filled || asked->written_back || asked->fetched)
+            fprintf(out, "M %" PRIu32 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 "\n", i, asked->read,
                 asked->written, asked->filled, asked->written_back, asked->fetched);
     }
     fprintf(out, "R %" PRIu32 " %" PRIu32 " %" PRIu32 " %" PRIu32 "\n", begin.block->id, begin.index, end->block->id,
@@ -399,7 +408,10 @@ static bool add_memory(const char *argument)
     memory->code = code < 0 ? NULL : caches + code;
     if (data >= 0 && data == code)
         memory->code->is_shared = true;
-    memory_count++;
+    uint32_t place = memory_count++;
+    for (; place && memories[by_base[place - 1]].base >= memory->base; place--)
+        by_base[place] = by_base[place - 1];
+    by_base[place] = (uint16_t)(memory - memories);
     return true;
 }
 

@@ -55,8 +55,15 @@ class Traffic:
     fetch_waits: int = 0
     waits: int = 0
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing was asked."""
+        return not (self.read or self.written or self.filled or self.written_back or self.fetched)
+
     def __add__(self, other: Traffic) -> Traffic:
         """Of the same memory, in all."""
+        if other.is_idle:
+            return self
         (_, *own), (_, *others) = astuple(self), astuple(other)
         return Traffic(self.memory, *(one + another for one, another in zip(own, others, strict=True)))
 

@@ -14,7 +14,7 @@ import numpy as np
 from tosaic.backends.cortex_m.cmsis_nn import LIBRARY, VARIABLE, CmsisNn
 from tosaic.backends.cortex_m.footprint import Place
 from tosaic.backends.cortex_m.kernel import Site
-from tosaic.backends.cortex_m.sharing import adapted, pack_alike
+from tosaic.backends.cortex_m.sharing import adapted, one_knob_from, pack_alike
 from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.backends.firmware.build import Library
 from tosaic.backends.firmware.memory_plan import MemoryPlan, plan_memory, scratch_name, scratch_room
@@ -247,26 +247,42 @@ class Tuner:
             if isinstance(kernel.task, KernelTask) and kernel.record and kernel.task.weights:
                 users.setdefault(kernel.task.weights, []).append(name)
         for names in users.values():
-            ways = [self._packed_as(chosen[name], {other: chosen[other] for other in names}) for name in names]
-            best = min(filter(None, ways), key=self._cost_of, default=None)
-            if best is not None and self._cost_of(best) <= _WORTH * self._cost_of({n: chosen[n] for n in names}):
+            as_they_are = {name: chosen[name] for name in names}
+            best = min(self._packed_as_one(as_they_are), key=self._cost_of, default=None)
+            if best is not None and self._cost_of(best) <= _WORTH * self._cost_of(as_they_are):
                 found |= best
         return found
 
+    def _packed_as_one(self, chosen: Mapping[str, ChosenKernel]) -> list[dict[str, ChosenKernel]]:
+        """Ways to pack equal weights alike: as one of the kernels does; else the first with another knob of one."""
+        if len(chosen) < 2:
+            return []
+        if ways := [way for kernel in chosen.values() if (way := self._packed_as(kernel, chosen))]:
+            return ways
+        for kernel in sorted(chosen.values(), key=lambda one: -one.task.space.assignments):
+            assert isinstance(kernel.task, KernelTask)
+            for schedule in one_knob_from(kernel.task, kernel.schedule):
+                like = self._chosen(kernel.task, schedule, None)
+                alike = pack_alike(like.source, kernel.source)
+                if not alike and (way := self._packed_as(like, chosen)):
+                    return [way]
+        return []
+
     def _packed_as(self, like: ChosenKernel, chosen: Mapping[str, ChosenKernel]) -> dict[str, ChosenKernel] | None:
         """Kernels of equal weights that pack them as `like`; None where one cannot."""
-        found = {}
-        for name, kernel in chosen.items():
+        others = dict[str, tuple[KernelTask, Schedule]]()
+        for name, kernel in sorted(chosen.items(), key=lambda one: one[1].task.space.assignments):
             if pack_alike(kernel.source, like.source):
-                found[name] = kernel
                 continue
             task = kernel.task
-            schedule = (
-                adapted(task, kernel.schedule, like.source, like.schedule) if isinstance(task, KernelTask) else None
-            )
+            assert isinstance(task, KernelTask)
+            schedule = adapted(task, kernel.schedule, like.source, like.schedule)
             if schedule is None:
                 return None
-            self._try([(task, schedule)])
+            others[name] = task, schedule
+        self._try(others.values())
+        found = dict(chosen)
+        for name, (task, schedule) in others.items():
             records = (each for each in self.database.records(task.key) if each.schedule == schedule)
             record = next((each for each in records if each.measurement.ok), None)
             if record is None:

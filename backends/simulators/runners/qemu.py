@@ -16,7 +16,7 @@ from tosaic.backends.simulators.counting import Counts, plugin, read_counts, wat
 from tosaic.backends.simulators.cycle_model import CycleModel
 from tosaic.backends.simulators.execution import Cost, Execution
 from tosaic.backends.simulators.faults import describe_fault
-from tosaic.backends.simulators.memory_model import traffic, word_of
+from tosaic.backends.simulators.memory_model import Traffic, traffic, word_of
 from tosaic.backends.simulators.npu_bridge import Execute, NpuBridge
 from tosaic.backends.simulators.stand_in import MACHINE_OPTIONS, simulation_of
 from tosaic.backends.target import Board, Core, Memory, Target
@@ -122,11 +122,15 @@ class Qemu:
         if not counts.regions:
             return ()
         model = CycleModel(elf, counts.blocks, self.core.name, pipeline) if pipeline else None
+        idle = [Traffic(memory.name) for memory in memories]
         return tuple(
             Cost(
                 region.instructions,
                 model.cycles(region) if model else None,
-                tuple(traffic(*asked, pipeline) for asked in zip(memories, region.requests, strict=True)),
+                tuple(
+                    traffic(memory, region.requests[number], pipeline) if number in region.requests else idle[number]
+                    for number, memory in enumerate(memories)
+                ),
             )
             for region in counts.regions
         )
