@@ -63,7 +63,8 @@ def compile_model(options: CompileOptions, output: Path) -> BuildFolder:
     with replacing(output) as folder, stations.live(), Tuner(target, options.tuning, library) as tuner:
         middle = lower_model(options, stations)
         placement, proofs, fitter, fitted = _fitted(options, middle, tuner, stations)
-        fitted = _in_their_memories(fitted, placement, proofs, middle, tuner)
+        with stations.station("fit"):
+            fitted = _in_their_memories(fitted, placement, proofs, middle, tuner)
         placed, tuned = fitted.module, None
         if options.tuning.trials and fitted.tasks:
             with stations.station("tune"):
