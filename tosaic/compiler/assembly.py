@@ -94,7 +94,8 @@ def assemble(
     Raises:
         BackendError: `main` holds an op that is none of those.
     """
-    main, kernels = functions(placed)["main"], with_shared_weights(kernels)
+    known, kernels = functions(placed), with_shared_weights(kernels)
+    main = known["main"]
     block, kept = body_of(main), number_of_states(main)
     assembly = _Assembly()
     for index, argument in enumerate(block.arguments):
@@ -110,7 +111,7 @@ def assemble(
                 assembly.view(op.operation, len(block.arguments) - kept)
             case "func.call":
                 _call(assembly, op.operation, kernels, regions, where)
-                assembly.owners.append(method_of(functions(placed)[callee_of(op.operation)]))
+                assembly.owners.append(method_of(known[callee_of(op.operation)]))
             case "func.return":
                 returned = list(op.operands)
             case name:
