@@ -92,9 +92,10 @@ def join_methods(module: ir.Module) -> None:
     _keep(main, "arg_attrs", own)
     _keep(main, "res_attrs", kept + states)
     retype(main)
+    known = functions(module)
     for method, op in ops:
         if op.name == "func.call":
-            note_method(functions(module)[callee_of(op)], method)
+            note_method(known[callee_of(op)], method)
     *_, end = block.operations
     for _, op in sorted([*views, *ops], key=lambda placed: placed[0]):
         op.move_before(end)
