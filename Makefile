@@ -43,7 +43,7 @@ test: setup
 
 # What a change breaks first: two minutes on two quiet cores.
 test-fast: setup
-	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m fast
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "fast and not pages"
 
 # Every command of README.md and docs/ as a reader types it; slow.
 test-pages: setup
