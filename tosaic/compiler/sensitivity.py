@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import numpy as np
-
 from tosaic.builds.build import BuildFolder
 from tosaic.compiler.compilation import compile_model
 from tosaic.compiler.goals import BuildCost, Goal, RaisedGroup, Recommendation, Scanned, Score, Sensitivity
@@ -23,6 +21,7 @@ from tosaic.compiler.user_data import (
     Metric,
     Outputs,
     cost_of,
+    integer_outputs,
     real_outputs,
     stacked,
     worst_db,
@@ -35,7 +34,7 @@ from tosaic.frontend import (
     run_float_on,
 )
 from tosaic.frontend.canonical import is_quantized
-from tosaic.runs.running import Run, reference_outputs, run_build
+from tosaic.runs.running import Run, Sample, reference_outputs, run_build
 from tosaic.support.errors import Error
 from tosaic.terminal.progress import Stations
 
@@ -77,21 +76,21 @@ def analyze(
     """
     stations = Stations()
     run = FloatRun.of(options, data, labels, metric, count, stations)
-    captured, read, floats, states = run.captured, run.data, run.outputs, run.states
+    read, floats = run.data, run.outputs
     metrics = read.metrics(floats)
     if goal and not goal.in_db and not metrics:
         raise Error(f"{goal} needs a metric", hint="give --labels or --metric, or a goal in dB, such as 30dB")
     in_float = [measure(stacked(floats)) for measure in metrics.values()]
     with stations.live(), stations.station("scan"):
-        scanned = _scan(options, captured, max(layers, _STEPS if goal else 0))
+        scanned = _scan(options, run.captured, max(layers, _STEPS if goal else 0))
     shown = replace(scanned, steps=scanned.steps[:layers])
     tell(shown)
     with tempfile.TemporaryDirectory(prefix="tosaic-") as folder:
         build = compile_model(options, Path(folder, "build"))
         given = run_build(build, read.samples)
         scores = _scores(build, read, given, metrics, in_float)
-        trial = _Trial(options, captured, read, floats, next(iter(metrics.values()), None), output, states)
-        cost = cost_of(build, read.samples, floats)
+        trial = _Trial(options, run, next(iter(metrics.values()), None), output)
+        cost = cost_of(build, read.samples, floats, integer_outputs(build, read.samples[:COMPARED]))
         advice = trial.best(scanned.steps, goal, cost, budget) if goal else None
     exact, noisiest = given.exact or not given.defined, worst(build.manifest.layers, len(build.manifest.layers))
     return Sensitivity(options, asked, len(read.samples), exact, cost, shown, noisiest, scores, goal, advice)
@@ -146,12 +145,9 @@ class _Trial:
     """Quantizes a model otherwise, in PyTorch's simulation, and builds what is best."""
 
     options: CompileOptions
-    captured: Capture
-    data: Data
-    floats: Outputs
+    run: FloatRun
     metric: Metric | None
     output: Path | None
-    states: Sequence[np.ndarray]
     _known: dict[QuantizationOptions, float] = field(default_factory=dict)
 
     def best(
@@ -178,15 +174,18 @@ class _Trial:
 
     def _simulated(self, quantization: QuantizationOptions, goal: Goal) -> float:
         if quantization not in self._known:
-            program, _ = quantized(replace(self.options, quantization=quantization), self.captured)
-            samples = self.data.samples[:COMPARED] if goal.in_db else self.data.samples
-            rows = run_float_on(program, samples, self.states)
-            self._known[quantization] = self._value([row[: len(self.floats[0])] for row in rows], goal)
+            program, _ = quantized(replace(self.options, quantization=quantization), self.run.captured)
+            rows = run_float_on(program, self._samples(goal), self.run.states)
+            self._known[quantization] = self._value([row[: len(self.run.outputs[0])] for row in rows], goal)
         return self._known[quantization]
+
+    def _samples(self, goal: Goal) -> Sequence[Sample]:
+        """Those that say whether a goal is reached."""
+        return self.run.data.samples[:COMPARED] if goal.in_db else self.run.data.samples
 
     def _value(self, outputs: Outputs, goal: Goal) -> float:
         if goal.in_db:
-            ratio = worst_db(self.floats[: len(outputs)], outputs)
+            ratio = worst_db(self.run.outputs[: len(outputs)], outputs)
             return math.inf if ratio is None else ratio
         assert self.metric is not None
         return self.metric(stacked(outputs))
@@ -197,7 +196,6 @@ class _Trial:
         options = replace(self.options, quantization=quantization)
         with tempfile.TemporaryDirectory(prefix="tosaic-") as folder:
             build = compile_model(options, self.output or Path(folder, "build"))
-            cost = cost_of(build, self.data.samples, self.floats)
-            samples = self.data.samples[:COMPARED] if goal.in_db else self.data.samples
-            value = self._value(real_outputs(build, reference_outputs(build, samples)), goal)
+            outputs = integer_outputs(build, self._samples(goal))
+            cost, value = cost_of(build, self.run.data.samples, self.run.outputs, outputs), self._value(outputs, goal)
         return Recommendation(quantization, cost, value, budget is None or cost.cycles <= budget * now.cycles)

@@ -96,17 +96,26 @@ class FloatRun:
         return FloatRun(captured, read, outputs, states)
 
 
-def cost_of(build: BuildFolder, samples: Sequence[Sample], floats: Outputs) -> BuildCost:
-    """What a build gives on a few samples, beside the float model's outputs, and takes."""
-    samples = samples[:COMPARED]
-    outputs = real_outputs(build, reference_outputs(build, samples))
+def cost_of(build: BuildFolder, samples: Sequence[Sample], floats: Outputs, outputs: Outputs) -> BuildCost:
+    """What a build gives on a few samples, and takes.
+
+    Args:
+        floats: what the float model gives on the samples.
+        outputs: what the integer module gives, of a few of them at least, as reals.
+    """
+    outputs = outputs[:COMPARED]
     board = run_build(build, samples[:1])
     return BuildCost(
-        sqnr_db=worst_db(floats[: len(samples)], outputs),
+        sqnr_db=worst_db(floats[: len(outputs)], outputs),
         cycles=(board.board.cycles or board.board.instructions or 0) + board.npu_cycles,
         flash_bytes=build.manifest.firmware.flash_bytes,
         arena_bytes=build.manifest.firmware.arena_bytes,
     )
+
+
+def integer_outputs(build: BuildFolder, samples: Sequence[Sample]) -> Outputs:
+    """What the integer module gives on samples, as reals."""
+    return real_outputs(build, reference_outputs(build, samples))
 
 
 def real_outputs(build: BuildFolder, outputs: Outputs) -> Outputs:

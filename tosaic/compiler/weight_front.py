@@ -10,9 +10,8 @@ from tosaic.builds.build import BuildFolder
 from tosaic.compiler.compilation import compile_model
 from tosaic.compiler.goals import BuildCost
 from tosaic.compiler.options import CompileOptions
-from tosaic.compiler.user_data import FloatRun, cost_of, real_outputs, stacked
+from tosaic.compiler.user_data import COMPARED, FloatRun, cost_of, integer_outputs, stacked
 from tosaic.frontend.coarser_weights import WeightBudget
-from tosaic.runs.running import reference_outputs
 from tosaic.support.quantization import CoarserWeights
 from tosaic.terminal.progress import Stations
 
@@ -66,6 +65,7 @@ def weight_front(
 
 def _point(build: BuildFolder, budget: WeightBudget, run: FloatRun) -> WeightPoint:
     assert build.manifest.weights is not None
-    outputs = stacked(real_outputs(build, reference_outputs(build, run.data.samples)))
-    metrics = {name: measure(outputs) for name, measure in run.data.metrics(run.outputs).items()}
-    return WeightPoint(budget, build.manifest.weights, cost_of(build, run.data.samples, run.outputs), metrics)
+    samples, metrics = run.data.samples, run.data.metrics(run.outputs)
+    outputs = integer_outputs(build, samples if metrics else samples[:COMPARED])
+    cost, columns = cost_of(build, samples, run.outputs, outputs), stacked(outputs)
+    return WeightPoint(budget, build.manifest.weights, cost, {name: of(columns) for name, of in metrics.items()})
