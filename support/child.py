@@ -12,6 +12,7 @@ from multiprocessing.connection import Connection
 from typing import TypeVar
 
 from tosaic.support.processes import Server, served
+from tosaic.support.scratch import use_for_temporary_files
 
 _T = TypeVar("_T")
 _own = threading.local()
@@ -71,8 +72,7 @@ def _serve(pipe: Connection) -> None:
             folder, function, arguments = pipe.recv()
         except EOFError:
             return
-        # That of this call: the one of the process that was asked first may be gone.
-        tempfile.tempdir = os.environ["TMPDIR"] = folder
+        use_for_temporary_files(folder)
         answer: tuple[object, Exception | None]
         try:
             answer = function(*arguments), None

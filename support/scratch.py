@@ -50,7 +50,7 @@ def temporary_files() -> Iterator[None]:
     for left in Path(folder).glob(f"{_PREFIX}*"):
         _collect(left)
     with held(Path(tempfile.mkdtemp(prefix=_PREFIX))) as mine:
-        tempfile.tempdir = os.environ["TMPDIR"] = str(mine)
+        use_for_temporary_files(str(mine))
         try:
             yield
         finally:
@@ -59,6 +59,14 @@ def temporary_files() -> Iterator[None]:
                 del os.environ["TMPDIR"]
             else:
                 os.environ["TMPDIR"] = before
+
+
+def use_for_temporary_files(folder: str) -> None:
+    """Let the temporary files of this process and of those that it starts from now on lie in `folder`.
+
+    A process that serves one call after the other does so for each: the folder of the call before may be gone.
+    """
+    tempfile.tempdir = os.environ["TMPDIR"] = folder
 
 
 def lasting_folder() -> Path:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -32,9 +34,33 @@ FAST = (
     "tuner/test_transfer.py",
 )
 """Files and folders that take two minutes together on two quiet cores."""
+_NAME = "PYTEST_CURRENT_TEST"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if any(item.path.is_relative_to(ROOT / name) for name in FAST):
             item.add_marker("fast")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call():
+    with _unnamed():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup():
+    with _unnamed():
+        return (yield)
+
+
+@contextmanager
+def _unnamed() -> Iterator[None]:
+    """Without the variable of the running test: measuring processes serve one test after the other in one environment."""
+    name = os.environ.pop(_NAME, None)
+    try:
+        yield
+    finally:
+        if name is not None:
+            os.environ[_NAME] = name

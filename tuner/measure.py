@@ -204,7 +204,7 @@ class _Worker(Server):
         self.deadline = time.monotonic() + (limit if self.ready else START_SECONDS)
         # A worker that dies meanwhile is noticed where its answer is read.
         with contextlib.suppress(OSError):
-            self.pipe.send((batch.measure, batch.task, batch.schedules, batch.best))
+            self.pipe.send((tempfile.gettempdir(), batch.measure, batch.task, batch.schedules, batch.best))
 
     def start(self) -> None:
         """It has imported what it needs: the time of its batch begins."""
@@ -265,8 +265,8 @@ _WAITING = _Waiting()
 
 
 def _surroundings() -> object:
-    """What a process takes over from the one that starts it."""
-    return dict(os.environ), os.getcwd(), list(sys.path)
+    """What a process takes over from the one that starts it, but the folder of temporary files, which batches name."""
+    return {name: text for name, text in os.environ.items() if name != "TMPDIR"}, os.getcwd(), list(sys.path)
 
 
 def _halves(batch: Batch) -> list[Batch]:

@@ -9,6 +9,7 @@ import traceback
 from multiprocessing.connection import Connection
 
 from tosaic.support.processes import served
+from tosaic.support.scratch import use_for_temporary_files
 
 
 @functools.lru_cache(maxsize=32)
@@ -17,13 +18,17 @@ def _load(data: bytes) -> object:
 
 
 def serve(pipe: Connection) -> None:
-    """Answer each (measure, task, schedules, best), pickled one by one, with (measurements, error)."""
+    """Answer each (folder of temporary files, measure, task, schedules, best) with (measurements, error).
+
+    Measure and task are pickled by themselves.
+    """
     pipe.send("ready")
     while True:
         try:
-            measure, task, schedules, best = pipe.recv()
+            folder, measure, task, schedules, best = pipe.recv()
         except EOFError:
             return
+        use_for_temporary_files(folder)
         answer: tuple[object, Exception | None]
         try:
             answer = (_load(measure)(_load(task), schedules, best), None)  # type: ignore[operator]
