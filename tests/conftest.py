@@ -57,7 +57,7 @@ def pytest_fixture_setup():
 
 @contextmanager
 def _unnamed() -> Iterator[None]:
-    """Without the variable of the running test: measuring processes serve one test after the other in one environment."""
+    """Without the variable that names the running test, as measuring processes serve one test after the other."""
     name = os.environ.pop(_NAME, None)
     try:
         yield

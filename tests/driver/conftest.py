@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,15 +17,23 @@ from tosaic.terminal.console import FAULT
 NETS = Path(__file__).parent / "models" / "nets.py"
 
 
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory) -> tuple[Path, Path]:
+    """The working directory, and where records lie: the same of all modules, which measuring processes outlast."""
+    return tmp_path_factory.mktemp("working-directory"), tmp_path_factory.mktemp("data")
+
+
 @pytest.fixture(autouse=True, scope="module")
-def nothing_stray(tmp_path_factory):
+def nothing_stray(folders):
     """Every command of a module runs here and leaves nothing behind."""
-    here = tmp_path_factory.mktemp("working-directory")
+    here, data = folders
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(here)
-        patch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
+        patch.setenv("XDG_DATA_HOME", str(data))
         yield here
     assert list(here.iterdir()) == []
+    for left in data.iterdir():
+        shutil.rmtree(left)
 
 
 @pytest.fixture(scope="session")

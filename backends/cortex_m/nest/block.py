@@ -427,10 +427,11 @@ class _Order:
             BackendError: too many vectors live at a time.
         """
         order = []
+        starts, waiting = self.from_nothing, self.waiting
         while self.left:
             window = list(itertools.islice(self.left, self.issue.window))
-            first = next((i for i in window if i in self.from_nothing), None)
-            choices = [i for i in window if not self.waiting[i] and self._may(i, first)]
+            first = next((i for i in window if i in starts), None)
+            choices = [i for i in window if not waiting[i] and (i == first or i not in starts) and self._may(i)]
             if not choices:
                 raise BackendError("the vectors of a turn do not fit the registers")
             best = choices[0]
@@ -476,14 +477,14 @@ class _Order:
         at = max(self.clock, self.busy.get(self._pipe(number), 0), self.fed_at[number])
         return at + (at == self.stored + self.store_to_load and self.nodes[number].access == "load")
 
-    def _may(self, number: int, first: int | None) -> bool:
-        """Whether the registers allow it; `first` is the next instruction that starts a vector from nothing."""
+    def _may(self, number: int) -> bool:
+        """Whether the registers allow it."""
         node = self.nodes[number]
         if node.gives is None or (not node.instruction.apart and any(len(self.users[v]) == 1 for v in node.takes)):
             return True
         if node.takes:
             return len(self.live) < self.most
-        return number == first and len(self.live) < self.most - self.spare
+        return len(self.live) < self.most - self.spare
 
     def _dying(self, number: int) -> set[int]:
         """The vectors that nobody needs after this instruction."""

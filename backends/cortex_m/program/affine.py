@@ -65,8 +65,18 @@ class Affine:
                 break
         else:
             return self
-        parts = [(Affine.of(values.get(name, name)), factor) for name, factor in self.terms]
-        return Affine.sum([(Affine((), self.const), 1), *parts])
+        terms, const = dict[str, int](), self.const
+        for name, factor in self.terms:
+            value = values.get(name)
+            if value is None:
+                terms[name] = terms.get(name, 0) + factor
+            elif isinstance(value, int):
+                const += value * factor
+            else:
+                const += value.const * factor
+                for inner, own in value.terms:
+                    terms[inner] = terms.get(inner, 0) + own * factor
+        return Affine(_sorted(terms), const)
 
     def bounds(self, last: Mapping[str, int]) -> tuple[int, int]:
         """The least and the greatest value, where each variable goes from 0 to its value in `last`."""

@@ -7,7 +7,16 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from tosaic.backends.cortex_m.program.affine import Affine
-from tosaic.backends.cortex_m.program.rewriting import JOINS, How, loops_of, meaning_of, own_buffers, touches, under
+from tosaic.backends.cortex_m.program.rewriting import (
+    JOINS,
+    How,
+    around_of,
+    loops_of,
+    meaning_of,
+    own_buffers,
+    own_touches,
+    touches,
+)
 from tosaic.backends.cortex_m.program.tree import (
     Access,
     Assign,
@@ -20,6 +29,7 @@ from tosaic.backends.cortex_m.program.tree import (
     RefusedError,
     Statement,
     children,
+    names_in,
     walk,
 )
 
@@ -42,15 +52,17 @@ def uses(statement: Statement, name: str = "") -> list[Use]:
 
     Behind an `If` stand, once more, the elements that both of its branches write: these are sure.
     """
-    return [use for use in _uses(statement, (), True) if name in ("", use.access.buffer)]
+    return [use for use in _uses(statement, (), True, name) if name in ("", use.access.buffer)]
 
 
-def _uses(s: Statement, loops: tuple[For, ...], sure: bool) -> Iterator[Use]:
+def _uses(s: Statement, loops: tuple[For, ...], sure: bool, name: str) -> Iterator[Use]:
+    if name and name not in names_in(s):
+        return
     match s:
         case For():
-            yield from _uses(s.body, (*loops, s), sure)
+            yield from _uses(s.body, (*loops, s), sure, name)
         case If():
-            then, otherwise = (list(_uses(part, loops, False)) for part in (s.then, s.otherwise))
+            then, otherwise = (list(_uses(part, loops, False, name)) for part in (s.then, s.otherwise))
             yield from (*then, *otherwise)
             written = {_place(use, len(loops)) for use in otherwise if use.how == "write"}
             yield from (
@@ -60,10 +72,10 @@ def _uses(s: Statement, loops: tuple[For, ...], sure: bool) -> Iterator[Use]:
             lanes = meaning_of(s)
             yield from (Use(how, access, (*loops, lanes), sure) for how, access in touches(lanes.body))
         case Assign() | Reduce():
-            yield from (Use(how, access, loops, sure) for how, access in touches(s))
+            yield from (Use(how, access, loops, sure) for how, access in own_touches(s))
         case _:
             for child in children(s):
-                yield from _uses(child, loops, sure)
+                yield from _uses(child, loops, sure, name)
 
 
 def _place(use: Use, depth: int) -> tuple[object, ...]:
@@ -235,9 +247,9 @@ def windows_inside(program: Program, loop: For, b: Buffer, windows: Sequence[Win
     Raises:
         RefusedError: conditions keep accesses inside, which say nothing of a whole window.
     """
-    around = next(around for s, around in under(program.body) if s is loop)
+    outside = around_of(loop, program.body) or ()
     for window, extent in zip(windows, b.shape, strict=True):
-        low, high = bounds_of(window.base, (*around, loop))
+        low, high = bounds_of(window.base, (*outside, loop))
         if low < 0 or high + window.extent > extent:
             raise RefusedError(f"a window of `{loop.var}` reaches outside of {b.name}{list(b.shape)}")
 

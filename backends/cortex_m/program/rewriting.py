@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import lru_cache
+from itertools import chain
 from typing import Literal
 
 from tosaic.backends.cortex_m.program.affine import Affine
@@ -26,7 +27,10 @@ from tosaic.backends.cortex_m.program.tree import (
     Seq,
     Statement,
     Value,
+    allocated,
     children,
+    names_in,
+    remembered,
     walk,
 )
 
@@ -91,34 +95,27 @@ def _with_children(s: Statement, change: Callable[[Statement], Statement]) -> St
 
 def exchanged(statement: Statement, old: Statement, new: Statement) -> Statement:
     """The tree with one statement, which is the object `old`, exchanged."""
+    inside = names_in(old)
 
     def visit(s: Statement) -> Statement:
-        return new if s is old else _with_children(s, visit)
+        if s is old:
+            return new
+        return s if isinstance(s, LEAVES) or not inside <= names_in(s) else _with_children(s, visit)
 
     return visit(statement)
 
 
-def with_accesses(statement: Statement, change: Callable[[Access], Access]) -> Statement:
-    """The tree with every access changed; what has none that changes stays the same object."""
+def with_accesses(statement: Statement, change: Callable[[Access], Access], of: Set[str] | None = None) -> Statement:
+    """The tree with every access changed; what has none that changes stays the same object.
 
-    def value(v: Value) -> Value:
-        if isinstance(v, Access):
-            return change(v)
-        if not isinstance(v, Op):
-            return v
-        args = tuple(map(value, v.args))
-        return v if all(map(operator.is_, args, v.args)) else Op(v.name, args)
+    Args:
+        of: names of buffers: accesses of others stay as they are.
+    """
 
-    def one(s: Statement) -> Statement:
-        if isinstance(s, Assign | Reduce):
-            target, new = change(s.target), value(s.value)
-            return s if target is s.target and new is s.value else type(s)(target, new)
-        if isinstance(s, Instr):
-            operands = tuple(map(change, s.operands))
-            return s if all(map(operator.is_, operands, s.operands)) else replace(s, operands=operands)
-        return s
+    def visit(s: Statement) -> Statement:
+        return s if of is not None and names_in(s).isdisjoint(of) else _with_own(_with_children(s, visit), change)
 
-    return mapped(statement, one)
+    return visit(statement)
 
 
 def at(statement: Statement, values: Mapping[str, Affine | int]) -> Statement:
@@ -128,8 +125,33 @@ def at(statement: Statement, values: Mapping[str, Affine | int]) -> Statement:
         index = _at(a.index, values)
         return a if index is a.index else Access(a.buffer, index)
 
-    found = with_accesses(statement, moved)
-    return mapped(found, lambda s: replace(s, conditions=_at(s.conditions, values)) if isinstance(s, If) else s)
+    def visit(s: Statement) -> Statement:
+        if names_in(s).isdisjoint(values):
+            return s
+        s = _with_children(s, visit)
+        return replace(s, conditions=_at(s.conditions, values)) if isinstance(s, If) else _with_own(s, moved)
+
+    return visit(statement)
+
+
+def _with_own(s: Statement, change: Callable[[Access], Access]) -> Statement:
+    """A statement with its own accesses changed, not those of statements inside; the same object where none is."""
+
+    def value(v: Value) -> Value:
+        if isinstance(v, Access):
+            return change(v)
+        if not isinstance(v, Op):
+            return v
+        args = tuple(map(value, v.args))
+        return v if all(map(operator.is_, args, v.args)) else Op(v.name, args)
+
+    if isinstance(s, Assign | Reduce):
+        target, new = change(s.target), value(s.value)
+        return s if target is s.target and new is s.value else type(s)(target, new)
+    if isinstance(s, Instr):
+        operands = tuple(map(change, s.operands))
+        return s if all(map(operator.is_, operands, s.operands)) else Instr(s.row, operands, s.limit, s.stride)
+    return s
 
 
 def _at(numbers: tuple[Affine, ...], values: Mapping[str, Affine | int]) -> tuple[Affine, ...]:
@@ -207,21 +229,28 @@ def window_bounds(instr: Instr, formal: str) -> tuple[int, int]:
 
 def touches(statement: Statement) -> Iterator[tuple[How, Access]]:
     """Every access below, and how, in order; of instructions, the starts of their windows."""
-    for s in walk(statement):
-        if isinstance(s, Assign | Reduce):
-            how, value = joined(s)
-            for access in accesses(value):
-                yield "read", access
-            yield how, s.target
-        elif isinstance(s, Instr):
-            what = meaning(s.row)
-            how, value = joined(what)
-            read = {access.buffer for access in accesses(value)}
-            for formal, operand in zip(s.row.formals, s.operands, strict=True):
-                if formal.name in read:
-                    yield "read", operand
-                if formal.name == what.target.buffer:
-                    yield how, operand
+    leaves = (s for s in walk(statement) if isinstance(s, LEAVES))
+    return chain.from_iterable(map(own_touches, leaves))
+
+
+@remembered
+def own_touches(s: Statement) -> tuple[tuple[How, Access], ...]:
+    """Those of a statement that holds no others; none of another one."""
+    if isinstance(s, Assign | Reduce):
+        how, value = joined(s)
+        return (*(("read", access) for access in accesses(value)), (how, s.target))
+    return tuple(_of_operands(s)) if isinstance(s, Instr) else ()
+
+
+def _of_operands(s: Instr) -> Iterator[tuple[How, Access]]:
+    what = meaning(s.row)
+    how, value = joined(what)
+    read = {access.buffer for access in accesses(value)}
+    for formal, operand in zip(s.row.formals, s.operands, strict=True):
+        if formal.name in read:
+            yield "read", operand
+        if formal.name == what.target.buffer:
+            yield how, operand
 
 
 def joined(s: Assign | Reduce) -> tuple[How, Value]:
@@ -239,38 +268,78 @@ def _args(value: Value, prefix: str) -> tuple[Value, ...]:
     return value.args if isinstance(value, Op) and value.name.startswith(prefix) else ()
 
 
-def tables_of(statement: Statement) -> set[str]:
+@remembered
+def tables_of(statement: Statement) -> frozenset[str]:
     """The names of buffers in which values say what is read."""
-    values = (s.value for s in walk(statement) if isinstance(s, Assign | Reduce))
-    found = (part for value in values for part in parts_of(value) if isinstance(part, Op) and part.name == LOOKUP)
-    return {part.args[0].buffer for part in found if isinstance(part.args[0], Access)}
+    if not isinstance(statement, Assign | Reduce):
+        return frozenset().union(*map(tables_of, children(statement)))
+    found = (part for part in parts_of(statement.value) if isinstance(part, Op) and part.name == LOOKUP)
+    return frozenset(part.args[0].buffer for part in found if isinstance(part.args[0], Access))
 
 
-def written_by(statement: Statement) -> set[str]:
+@remembered
+def written_by(statement: Statement) -> frozenset[str]:
     """The names of buffers that a statement writes or adds to."""
-    return {access.buffer for how, access in touches(statement) if how != "read"}
+    own = (access.buffer for how, access in own_touches(statement) if how != "read")
+    return frozenset(own).union(*map(written_by, children(statement)))
+
+
+@remembered
+def held_by(statement: Statement) -> frozenset[str]:
+    """The names of buffers that instructions read or write as they lie."""
+    own = (operand.buffer for operand in statement.operands) if isinstance(statement, Instr) else ()
+    return frozenset(own).union(*map(held_by, children(statement)))
 
 
 def own_buffers(statement: Statement) -> set[str]:
     """The names of buffers that live inside of a statement."""
-    return {s.buffer.name for s in walk(statement) if isinstance(s, Alloc)}
+    return {buffer.name for buffer in allocated(statement)}
 
 
-def under(statement: Statement, around: tuple[For | If, ...] = ()) -> Iterator[tuple[Statement, tuple[For | If, ...]]]:
-    """Every statement, with the loops and conditions around it, outermost first.
+def around_of(inner: Statement, outer: Statement) -> tuple[For | If, ...] | None:
+    """The loops and conditions around a statement in another one, outermost first; None where it does not stand there.
 
     Of an `If`, only what its `then` holds has it around.
     """
-    yield statement, around
+    if outer is inner:
+        return ()
+    if isinstance(outer, LEAVES) or not names_in(inner) <= names_in(outer):
+        return None
+    for child in children(outer):
+        if (found := around_of(inner, child)) is not None:
+            own = (outer,) if isinstance(outer, For) or (isinstance(outer, If) and child is outer.then) else ()
+            return (*own, *found)
+    return None
+
+
+def stands_in(inner: Statement, outer: Statement) -> bool:
+    """Whether a statement is another one, or stands in it."""
+    return around_of(inner, outer) is not None
+
+
+def under(
+    statement: Statement, outside: tuple[For | If, ...] = (), name: str = ""
+) -> Iterator[tuple[Statement, tuple[For | If, ...]]]:
+    """Every statement, with the loops and conditions around it, as `around_of` has them.
+
+    Args:
+        outside: what stands around all of them.
+        name: of a loop, a buffer or a variable; statements without it are left out.
+    """
+    if name and name not in names_in(statement):
+        return
+    yield statement, outside
+    if isinstance(statement, LEAVES):
+        return
     match statement:
         case For():
-            yield from under(statement.body, (*around, statement))
+            yield from under(statement.body, (*outside, statement), name)
         case If():
-            yield from under(statement.then, (*around, statement))
-            yield from under(statement.otherwise, around)
+            yield from under(statement.then, (*outside, statement), name)
+            yield from under(statement.otherwise, outside, name)
         case _:
             for child in children(statement):
-                yield from under(child, around)
+                yield from under(child, outside, name)
 
 
 def without_unread(program: Program) -> Program:

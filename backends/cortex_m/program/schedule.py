@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar, NamedTuple
 
@@ -23,10 +24,6 @@ class Step(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.primitive}({', '.join(map(str, self.arguments))})"
-
-
-_DEEP = 100
-"""Steps that are replayed one inside of the other."""
 
 
 class Primitive(ABC):
@@ -102,20 +99,30 @@ def replayed(program: Program, steps: tuple[Step, ...]) -> Program:
     Raises:
         RefusedError: one of them is not legal; the message names it.
     """
-    for count in range(_DEEP, len(steps), _DEEP):
-        _replayed(program, steps[:count])
-    return _replayed(program, steps)
+    found = _begun(program)
+    for number, step in enumerate(steps, 1):
+        try:
+            found = _after(found, step)
+        except RefusedError as error:
+            raise RefusedError(f"step {number}, `{step}`, is not legal", why=error.what) from error
+    return found.program
+
+
+@dataclass(frozen=True, eq=False)
+class _Tree:
+    """A tree that is told from others by being another object: trees that are equal take long to compare."""
+
+    program: Program
+
+
+@lru_cache(maxsize=64)
+def _begun(program: Program) -> _Tree:
+    return _Tree(program)
 
 
 @lru_cache(maxsize=2048)
-def _replayed(program: Program, steps: tuple[Step, ...]) -> Program:
-    if not steps:
-        return program
-    before = _replayed(program, steps[:-1])
-    try:
-        return applied(before, steps[-1])
-    except RefusedError as error:
-        raise RefusedError(f"step {len(steps)}, `{steps[-1]}`, is not legal", why=error.what) from error
+def _after(tree: _Tree, step: Step) -> _Tree:
+    return _Tree(applied(tree.program, step))
 
 
 def print_steps(steps: Iterable[Step]) -> str:
@@ -148,5 +155,5 @@ def fresh(program: Program, *names: str) -> None:
         RefusedError: one is taken, or is no name.
     """
     for name in names:
-        if name in program.loops or name in program.buffers or not is_free(name):
+        if name in program.names or not is_free(name):
             raise RefusedError(f"`{name}` is taken, or no name")

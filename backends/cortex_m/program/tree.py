@@ -6,11 +6,11 @@ Primitives rewrite it, walks print, count, check and interpret it. There is no t
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, wraps
 from types import MappingProxyType
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.host import Derive, Pack
@@ -228,8 +228,7 @@ class Program:
 
     @cached_property
     def buffers(self) -> Mapping[str, Buffer]:
-        inside = (s.buffer for s in self.statements if isinstance(s, Alloc))
-        return MappingProxyType({b.name: b for b in (*self.arguments, *inside)})
+        return MappingProxyType({b.name: b for b in (*self.arguments, *allocated(self.body))})
 
     @cached_property
     def loops(self) -> Mapping[str, tuple[For, ...]]:
@@ -240,13 +239,18 @@ class Program:
                 found[s.var] = (*found.get(s.var, ()), s)
         return MappingProxyType(found)
 
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The names of its buffers and loops."""
+        return names_in(self.body).union(b.name for b in self.arguments)
+
     def loop(self, var: str) -> For:
         """The loop over `var`.
 
         Raises:
             RefusedError: there is none, or there are several.
         """
-        found = self.loops.get(var, ())
+        found = _loops_over(var, self.body)
         if len(found) != 1:
             raise RefusedError(f"there is no loop `{var}`" if not found else f"`{var}` is several loops")
         return found[0]
@@ -278,6 +282,73 @@ def children(statement: Statement) -> tuple[Statement, ...]:
         case Seq():
             return statement.body
     return ()
+
+
+def parents_in(statement: Statement) -> list[Statement]:
+    """The statements right inside of a statement that hold others."""
+    return [child for child in children(statement) if not isinstance(child, LEAVES)]
+
+
+_FoundT = TypeVar("_FoundT")
+
+
+def remembered(function: Callable[[Statement], _FoundT]) -> Callable[[Statement], _FoundT]:
+    """A function of a statement that the statement keeps the result of: trees share parts, and parts never change."""
+    name = f"{function.__module__}.{function.__name__}"
+
+    @wraps(function)
+    def found(statement: Statement) -> _FoundT:
+        try:
+            return statement.__dict__[name]
+        except KeyError:
+            kept = statement.__dict__[name] = function(statement)
+            return kept
+
+    return found
+
+
+@remembered
+def names_in(statement: Statement) -> frozenset[str]:
+    """The names of loops and of buffers at and below a statement, and of variables in its indices and conditions."""
+    match statement:
+        case For(var=own):
+            return names_in(statement.body) | {own}
+        case Alloc():
+            return names_in(statement.body) | {statement.buffer.name}
+        case Seq():
+            return frozenset().union(*map(names_in, statement.body))
+        case If():
+            own = {name for condition in statement.conditions for name, _ in condition.terms}
+            return names_in(statement.then) | names_in(statement.otherwise) | own
+        case Instr():
+            return frozenset(_names_of(*statement.operands))
+    return frozenset(_names_of(statement.target, statement.value))
+
+
+def _names_of(*values: Value) -> set[str]:
+    found, left = set[str](), list(values)
+    while left:
+        value = left.pop()
+        if isinstance(value, Access):
+            found.add(value.buffer)
+            found.update(name for number in value.index for name, _ in number.terms)
+        elif isinstance(value, Op):
+            left.extend(value.args)
+    return found
+
+
+@remembered
+def allocated(statement: Statement) -> tuple[Buffer, ...]:
+    """The buffers that live inside of a statement, outer ones first."""
+    inside = [buffer for child in parents_in(statement) for buffer in allocated(child)]
+    return (statement.buffer, *inside) if isinstance(statement, Alloc) else tuple(inside)
+
+
+def _loops_over(var: str, statement: Statement) -> list[For]:
+    if var not in names_in(statement):
+        return []
+    own = [statement] if isinstance(statement, For) and statement.var == var else []
+    return own + [loop for child in parents_in(statement) for loop in _loops_over(var, child)]
 
 
 def walk(statement: Statement) -> list[Statement]:

@@ -126,7 +126,8 @@ def steps_of(
         short: of each vector, the first lanes of a load whose mask brought 0 to others; is changed.
     """
     found, zero, started = list[VectorStep](), dict[str, VectorStep](), set[str]()
-    for name in (name for s in part if isinstance(s, Instr) for name in _step(s, buffers).targets):
+    steps = {id(s): _step(s, buffers) for s in part if isinstance(s, Instr)}
+    for name in (name for step in steps.values() for name in step.targets):
         short.pop(name, None)
     for s in part:
         if isinstance(s, Alloc):
@@ -135,14 +136,14 @@ def steps_of(
             lanes.update(dict.fromkeys(own, 0) if s.buffer.memory == "q" else {})
             continue
         assert isinstance(s, Instr)
-        what, step = meaning(s.row), _step(s, buffers)
+        what, step = meaning(s.row), steps[id(s)]
         targets, sources = step.targets, step.sources
         moves = any(formal.memory == "m" for formal in s.row.formals)
         partial = bool(what.target.index) and what.target.index[0]["l"] != 1
         known = [lanes.get(name, s.row.lanes) for name in targets]
         alone = not moves and bool(targets) and max(known) <= (0 if partial else s.limit)
         if s.limit and (alone or _adds_zeros(what, any(short.get(name) == s.limit for name in sources))):
-            step = _step(replace(s, limit=0), buffers)
+            step = replace(step, instr=replace(s, limit=0))
         lanes.update({name: max(s.limit or s.row.lanes, lanes[name]) for name in targets if name in lanes})
         short.update(dict.fromkeys(targets, s.limit if moves else 0))
         if targets and isinstance(what, Assign) and what.value == 0:
@@ -155,7 +156,7 @@ def steps_of(
                 found.append(before)
         for name in targets:
             zero.pop(name, None)
-        found.append(replace(step, keeps=partial and targets[0] in started, begins=begins))
+        found.append(VectorStep(step.instr, step.registers, step.target, partial and targets[0] in started, begins))
         started.update(targets)
     return [*found, *zero.values()]
 

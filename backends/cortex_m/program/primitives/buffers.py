@@ -19,6 +19,7 @@ from tosaic.backends.cortex_m.program.rewriting import (
     nested,
     own_buffers,
     seq,
+    stands_in,
     tables_of,
     touches,
     with_accesses,
@@ -37,7 +38,6 @@ from tosaic.backends.cortex_m.program.tree import (
     Seq,
     Statement,
     holds,
-    walk,
 )
 
 
@@ -88,7 +88,7 @@ class StageWindow(Primitive):
         found = uses(loop.body, name)
         not_held(loop.body, name)
         if within is not None:
-            if any(u.how != "read" for u in found) or not any(s is within for s in walk(loop.body)):
+            if any(u.how != "read" for u in found) or not stands_in(within, loop.body):
                 raise RefusedError(f"{name} is not read alone in `{within.var}` inside of `{var}`")
             inside = [u for u in found if within in u.loops]
             if len(inside) in (0, len(found)):
@@ -221,7 +221,7 @@ class ComputeAt(Primitive):
         loop, b = program.loop(var), program.buffer(name)
         home = home_of(program, name)
         made, user = home.maker, home.user
-        if not any(s is loop for s in walk(user)):
+        if not stands_in(loop, user):
             raise RefusedError(f"`{var}` is not in the statement that reads {name}")
         if loop.kind != "each":
             raise RefusedError(f"`{var}` is no plain loop")

@@ -15,6 +15,8 @@ from tosaic.backends.cortex_m.program.primitives.loops import plain, with_loop
 from tosaic.backends.cortex_m.program.rewriting import (
     loops_of,
     own_buffers,
+    own_touches,
+    stands_in,
     tables_of,
     touches,
     under,
@@ -95,10 +97,10 @@ class Apart(Primitive):
 def uses_of(program: Program, name: str) -> list[tuple[Access, tuple[For, ...]]]:
     """The accesses of a buffer, each with the loops around it."""
     return [
-        (access, loops_of(around))
-        for s, around in under(program.body)
+        (access, loops_of(outside))
+        for s, outside in under(program.body, name=name)
         if isinstance(s, Assign | Reduce | Instr)
-        for _, access in touches(s)
+        for _, access in own_touches(s)
         if access.buffer == name
     ]
 
@@ -225,7 +227,7 @@ class Skew(Primitive):
         outer, inner, new = map(str, arguments)
         first, second = plain(program.loop(outer)), plain(program.loop(inner))
         fresh(program, new)
-        if not any(s is second for s in walk(first.body)) or not isinstance(second.body, Reduce):
+        if not stands_in(second, first.body) or not isinstance(second.body, Reduce):
             raise RefusedError(f"`{inner}` does not add up inside of `{outer}`")
         if (first.step, second.step) != (1, 1) or own_buffers(first.body):
             raise RefusedError(f"`{outer}` or `{inner}` is no plain window")

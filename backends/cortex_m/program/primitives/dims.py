@@ -8,7 +8,7 @@ from dataclasses import replace
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.host import Pack
 from tosaic.backends.cortex_m.program.legal import bounds_of
-from tosaic.backends.cortex_m.program.rewriting import mapped, seq, tables_of, with_accesses
+from tosaic.backends.cortex_m.program.rewriting import held_by, mapped, seq, tables_of, with_accesses
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive
 from tosaic.backends.cortex_m.program.tree import (
     Access,
@@ -16,13 +16,12 @@ from tosaic.backends.cortex_m.program.tree import (
     Buffer,
     For,
     If,
-    Instr,
     Program,
     RefusedError,
     Seq,
     Statement,
     holds,
-    walk,
+    names_in,
 )
 
 _Index = tuple[Affine, ...]
@@ -42,6 +41,8 @@ def relaid(
     new = replace(program.buffers[name], shape=shape)
 
     def visit(s: Statement, around: tuple[For | If, ...]) -> Statement:
+        if name not in names_in(s):
+            return s
         match s:
             case For():
                 return replace(s, body=visit(s.body, (*around, s)))
@@ -63,7 +64,7 @@ def not_held(statement: Statement, name: str) -> None:
     Raises:
         RefusedError: one does.
     """
-    if any(isinstance(s, Instr) and any(o.buffer == name for o in s.operands) for s in walk(statement)):
+    if name in held_by(statement):
         raise RefusedError(f"instructions hold {name} as it lies")
 
 

@@ -9,7 +9,7 @@ from tosaic.backends.cortex_m.program.legal import Use, uses
 from tosaic.backends.cortex_m.program.primitives.constants import lengthened
 from tosaic.backends.cortex_m.program.primitives.dims import not_held
 from tosaic.backends.cortex_m.program.primitives.loops import plain, with_loop
-from tosaic.backends.cortex_m.program.rewriting import loops_of, under
+from tosaic.backends.cortex_m.program.rewriting import around_of, loops_of
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive
 from tosaic.backends.cortex_m.program.tree import For, Program, RefusedError
 
@@ -32,11 +32,11 @@ class Extend(Primitive):
         written = {use.access.buffer for use in uses(loop) if use.how != "read"}
         if not written <= {use.access.buffer for use in counted}:
             raise RefusedError(f"`{loop.var}` writes what it does not count")
-        around = loops_of(next(around for s, around in under(program.body) if s is loop))
+        outside = loops_of(around_of(loop, program.body) or ())
         found = program
         for name in dict.fromkeys(use.access.buffer for use in counted):
             mine = [use for use in uses(loop) if use.access.buffer == name]
-            found = self._longer(found, name, mine, loop, (*around, replace(loop, extent=extent)))
+            found = self._longer(found, name, mine, loop, (*outside, replace(loop, extent=extent)))
         changed = found.loop(loop.var)
         return with_loop(found, changed, replace(changed, extent=extent))
 

@@ -104,7 +104,11 @@ def _home_of(program: Program, b: Buffer) -> tuple[Alloc, tuple[For | If, ...]]:
     Raises:
         RefusedError: it is an argument, or lives in several places.
     """
-    homes = [(s, around) for s, around in under(program.body) if isinstance(s, Alloc) and s.buffer.name == b.name]
+    homes = [
+        (s, around)
+        for s, around in under(program.body, name=b.name)
+        if isinstance(s, Alloc) and s.buffer.name == b.name
+    ]
     if len(homes) != 1:
         raise RefusedError(f"{b.name} is not made in one place")
     return homes[0]

@@ -9,15 +9,7 @@ from dataclasses import dataclass
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.legal import bounds_of, why_not_apart
 from tosaic.backends.cortex_m.program.primitives.loops import renamed
-from tosaic.backends.cortex_m.program.rewriting import (
-    at,
-    exchanged,
-    joined,
-    seq,
-    touches,
-    under,
-    written_by,
-)
+from tosaic.backends.cortex_m.program.rewriting import around_of, at, exchanged, joined, seq, touches, written_by
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive, fresh
 from tosaic.backends.cortex_m.program.sharing import Lines, Part, shared_joins
 from tosaic.backends.cortex_m.program.tree import (
@@ -52,8 +44,7 @@ class Share(Primitive):
         b, new = program.buffer(str(arguments[0])), str(arguments[1])
         fresh(program, new)
         home, maker, user = _home(program, b)
-        around = next(around for s, around in under(program.body) if s is home)
-        windows = _JoinedWindows.of(program, b, maker, around)
+        windows = _JoinedWindows.of(program, b, maker, around_of(home, program.body) or ())
         turns = _Turns.of(program, b, user)
         windows.check(user)
         parts = list[Statement]()

@@ -8,7 +8,16 @@ from dataclasses import dataclass, replace
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.legal import bounds_of
 from tosaic.backends.cortex_m.program.primitives.loops import plain, renamed, with_loop
-from tosaic.backends.cortex_m.program.rewriting import accesses, at, own_buffers, seq, under, with_accesses, written_by
+from tosaic.backends.cortex_m.program.rewriting import (
+    accesses,
+    around_of,
+    at,
+    own_buffers,
+    seq,
+    stands_in,
+    with_accesses,
+    written_by,
+)
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive
 from tosaic.backends.cortex_m.program.tree import (
     Access,
@@ -42,15 +51,15 @@ class LineUp(Primitive):
     def apply(self, program: Program, *arguments: Argument) -> Program:
         outer, inner, *names = map(str, arguments)
         first, last = plain(program.loop(outer)), plain(program.loop(inner))
-        if first is last or not any(s is last for s in walk(first.body)):
+        if not stands_in(last, first.body):
             raise RefusedError(f"`{inner}` does not stand in `{outer}`")
-        around = next(around for s, around in under(program.body) if s is first)
+        outside = around_of(first, program.body) or ()
         staged, body = _staged(last)
         registers = {each.buffer.name for each in staged}
         if unknown := [name for name in names if name not in registers]:
             raise RefusedError(f"a turn of `{inner}` does not begin with a copy to registers {unknown[0]}")
         _only_adds(last, body, registers | {each.source.buffer for each in staged})
-        turns = [(values, position) for values in _values(first, last, (*around,), {}) for position in last.positions]
+        turns = [(values, position) for values in _values(first, last, outside, {}) for position in last.positions]
         if len(turns) > _MOST:
             raise RefusedError(f"{len(turns)} turns of `{inner}` are not written out")
         points = [{**values, last.var: position} for values, position in turns]

@@ -10,6 +10,7 @@ from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.legal import why_not_apart, why_not_repeatable
 from tosaic.backends.cortex_m.program.primitives.dims import MergeDims
 from tosaic.backends.cortex_m.program.rewriting import (
+    around_of,
     at,
     exchanged,
     mapped,
@@ -250,16 +251,11 @@ MOST_TURNS = 64
 """That are written out."""
 
 
-def holds(outer: For, loop: For) -> bool:
-    """Whether a loop stands in another one."""
-    return any(s is loop for s in walk(outer.body))
-
-
 def _inside_of_unrolled(program: Program, loop: For) -> bool:
     """Whether writing `loop` out would write out more than `MOST_TURNS` turns in all."""
     inner = [s for s in walk(loop.body) if isinstance(s, For) and s.kind == "unroll"]
-    around = [s for s in program.statements if isinstance(s, For) and s.kind == "unroll" and holds(s, loop)]
+    outer = [s for s in around_of(loop, program.body) or () if isinstance(s, For) and s.kind == "unroll"]
     turns = loop.turns
-    for other in (*inner, *around):
+    for other in (*inner, *outer):
         turns *= other.turns
     return turns > 16 * MOST_TURNS

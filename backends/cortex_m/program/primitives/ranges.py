@@ -10,6 +10,7 @@ from tosaic.backends.cortex_m.program.legal import bounds_of
 from tosaic.backends.cortex_m.program.primitives.dims import not_held
 from tosaic.backends.cortex_m.program.primitives.loops import with_loop
 from tosaic.backends.cortex_m.program.rewriting import (
+    around_of,
     joined,
     loops_of,
     mapped,
@@ -165,7 +166,7 @@ class Uniform(Primitive):
         not_held(loop, b.name)
         if b.memory != "const" or not b.shape or b.name in tables_of(loop):
             raise RefusedError(f"{b.name} is no constant of several numbers")
-        outside = next(around for s, around in under(program.body) if s is loop)
+        outside = around_of(loop, program.body) or ()
         reads = list[tuple[Access, tuple[For | If, ...]]]()
         for s, around in under(loop, outside):
             reads += [(access, around) for _, access in _touched(s) if access.buffer == b.name]

@@ -20,6 +20,7 @@ from tosaic.backends.cortex_m.program.rewriting import (
     own_buffers,
     parts_of,
     seq,
+    stands_in,
     under,
     with_part,
     without_unread,
@@ -43,7 +44,6 @@ from tosaic.backends.cortex_m.program.tree import (
     Statement,
     Value,
     holds,
-    walk,
 )
 
 
@@ -165,7 +165,11 @@ class Part(Primitive):
         target, op, var, new, memory, dtype = map(str, arguments)
         program.buffer(target)
         loop = program.loop(var)
-        found = [(s, around) for s, around in under(loop.body) if isinstance(s, Assign) and s.target.buffer == target]
+        found = [
+            (s, around)
+            for s, around in under(loop.body, name=target)
+            if isinstance(s, Assign) and s.target.buffer == target
+        ]
         if len(found) != 1 or any(isinstance(s, If) for s in found[0][1]):
             raise RefusedError(f"a turn of `{var}` does not assign {target} once")
         statement, loops = found[0][0], loops_of(found[0][1])
@@ -200,7 +204,7 @@ class Part(Primitive):
                 case Alloc():
                     turn = turn.body
                 case Seq():
-                    turn = next(part for part in turn.body if any(s is statement for s in walk(part)))
+                    turn = next(part for part in turn.body if stands_in(statement, part))
                 case _:
                     return None
         return turn

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tosaic.backends.cortex_m.program.primitives.loops import holds, plain, with_loop
-from tosaic.backends.cortex_m.program.rewriting import mapped, touches, under, written_by
+from tosaic.backends.cortex_m.program.primitives.loops import plain, with_loop
+from tosaic.backends.cortex_m.program.rewriting import around_of, mapped, touches, written_by
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive
 from tosaic.backends.cortex_m.program.tree import (
     BLOCKS,
@@ -34,7 +34,7 @@ class Block(Primitive):
             raise RefusedError(f"`{loop.var}` holds what is no instruction: select some first")
         if any(isinstance(s, For) and s.kind == "block" for s in walk(loop.body)):
             raise RefusedError(f"`{loop.var}` holds a block")
-        if any(isinstance(s, For) and s.kind in BLOCKS and holds(s, loop) for s in program.statements):
+        if any(isinstance(s, For) and s.kind in BLOCKS for s in around_of(loop, program.body) or ()):
             raise RefusedError(f"`{loop.var}` is in a block")
 
         def unrolled(s: Statement) -> Statement:
@@ -62,8 +62,8 @@ class HardwareLoop(Primitive):
             raise RefusedError(f"the last turn of `{loop.var}` starts early, and pointers move on by as much each turn")
         if any(isinstance(s, Assign | Reduce | If) for s in inside) or not any(isinstance(s, Instr) for s in inside):
             raise RefusedError(f"`{loop.var}` holds what is no instruction: select some first")
-        around = next(around for s, around in under(program.body) if s is loop)
-        if any(isinstance(s, For) and s.kind in BLOCKS for s in (*inside, *around)):
+        outside = around_of(loop, program.body) or ()
+        if any(isinstance(s, For) and s.kind in BLOCKS for s in (*inside, *outside)):
             raise RefusedError(f"`{loop.var}` holds a block, or is in one")
 
         def unrolled(s: Statement) -> Statement:

@@ -12,6 +12,7 @@ from tosaic.backends.cortex_m.program.rewriting import (
     exchanged,
     mapped,
     seq,
+    stands_in,
     with_accesses,
     without_unread,
     written_by,
@@ -31,7 +32,6 @@ from tosaic.backends.cortex_m.program.tree import (
     RefusedError,
     Statement,
     Value,
-    walk,
 )
 
 
@@ -106,7 +106,7 @@ class Spread(Primitive):
         if b.shape or memory not in REGISTERS or not alike or name in written_by(loop.body):
             raise RefusedError(f"{name} is no number that stays in `{var}` and fills registers `{memory}`")
         buffer = in_whole_registers(Buffer(new, dtype, (inner.extent,), memory))
-        if not any(s is inner for s in walk(loop.body)) or inner.step != 1:
+        if not stands_in(inner, loop.body) or inner.step != 1:
             raise RefusedError(f"`{lanes}` does not count lanes in `{var}`")
         lane = Access(new, (Affine.of(lanes),))
         changed = with_accesses(inner, lambda a: lane if a.buffer == name else a)
