@@ -6,12 +6,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Affine:
     """`sum of factor * variable + const`; variables are sorted by name, and no factor is 0."""
 
-    terms: tuple[tuple[str, int], ...] = ()
-    const: int = 0
+    terms: tuple[tuple[str, int], ...]
+    const: int
+
+    def __init__(self, terms: tuple[tuple[str, int], ...] = (), const: int = 0) -> None:
+        _TERMS(self, terms)
+        _CONST(self, const)
 
     @staticmethod
     def of(value: Affine | str | int) -> Affine:
@@ -86,6 +90,10 @@ class Affine:
     def __str__(self) -> str:
         parts = [name if factor == 1 else f"{factor} * {name}" for name, factor in self.terms]
         return " + ".join([*parts, *([str(self.const)] if self.const or not parts else [])])
+
+
+_TERMS, _CONST = Affine.terms.__set__, Affine.const.__set__  # type: ignore[attr-defined]
+"""What fills a number as it is made: rewriting trees does little else."""
 
 
 def _sorted(terms: Mapping[str, int]) -> tuple[tuple[str, int], ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -106,15 +107,13 @@ class Pointers:
                 self.addresses[use.key] = Address(f"[{{{name}}}], #{step}", name, True)
             return
         moved = stride if abs(stride) <= moves else 0
-        for mover in (len(uses) - 1, *range(len(uses) - 1)):
-            places = [const - consts[mover] - moved * (number > mover) for number, const in enumerate(consts)]
-            if all(use.row.reach[0] <= at <= use.row.reach[1] for use, at in zip(uses, places, strict=True)):
-                break
-        else:
+        mover = _mover(uses, moved)
+        if mover is None:
             near = [use for use in uses if use.row.reach[0] <= use.where.const - consts[-1] <= use.row.reach[1]]
             for part in (near, [use for use in uses if use not in near]):
                 self.walk(buffer, outer, stride, part)
             return
+        places = [const - consts[mover] - moved * (number > mover) for number, const in enumerate(consts)]
         name = self._named(buffer, outer + consts[mover], moving=True)
         self.addresses.update((use.key, _at(name, at)) for use, at in zip(uses, places, strict=True))
         if moved:
@@ -170,6 +169,23 @@ class Pointers:
         if moving:
             self.moving.add(name)
         return name
+
+
+def _mover(uses: Sequence[PointerUse], moved: int) -> int | None:
+    """The access, best the last, that moves the pointer by so many bytes while all others reach theirs; None where none
+    can: the ones before count from where it stands, those behind it from where it goes."""
+    least = [use.where.const - use.row.reach[1] for use in uses]
+    most = [use.where.const - use.row.reach[0] for use in uses]
+    before = zip(itertools.accumulate(least, max), itertools.accumulate(most, min), strict=True)
+    behind = zip(itertools.accumulate(least[:0:-1], max), itertools.accumulate(most[:0:-1], min), strict=True)
+    ends = zip(before, [*reversed(list(behind)), (-math.inf, math.inf)], strict=True)
+    able = [
+        number
+        for number, ((low, high), (after, until)) in enumerate(ends)
+        if low <= uses[number].where.const <= high and after <= uses[number].where.const + moved <= until
+    ]
+    last = len(uses) - 1
+    return last if last in able else next(iter(able), None)
 
 
 def _at(pointer: str, distance: int) -> Address:
