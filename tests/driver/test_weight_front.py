@@ -7,6 +7,9 @@ from conftest import NETS
 
 from tosaic.api import Build
 from tosaic.compiler import weight_front
+from tosaic.compiler.goals import BuildCost
+from tosaic.frontend.coarser_weights import WeightBudget
+from tosaic.support.quantization import CoarserWeights
 
 NET = f"{NETS}:net"
 DATA = """
@@ -48,6 +51,33 @@ def test_each_build_has_fewer_bytes_and_one_is_kept(data, succeed, tmp_path, mon
     assert build.manifest.firmware.flash_bytes == coarse["cost"]["flash_bytes"]
 
 
+def test_the_fewest_bytes_within_a_loss_are_built(data, succeed, tmp_path, monkeypatch):
+    """Between the last build that loses no more and the next, another one is tried."""
+    monkeypatch.setattr(weight_front, "_SAVED", (0.0, 0.4))
+    monkeypatch.setattr(weight_front, "_HALVED", 1)
+    named = ("--data", f"{data}:samples", "--target", "corstone-300", "--loss", "0.05dB", "-o", tmp_path / "build")
+    report = succeed("weights", NET, *named)
+    points, within = report["points"], report["within"]
+    assert [point["budget"] for point in points] == ["0%", "20%", "40%"]
+    lost = [points[0]["cost"]["sqnr_db"] - point["cost"]["sqnr_db"] for point in points]
+    assert lost[within - 1] <= 0.05 and all(more > 0.05 for more in lost[within:])
+    build = Build.load(tmp_path / "build").manifest.weights
+    assert build is not None and build.encoded_bytes == points[within - 1]["weights"]["encoded_bytes"]
+
+
+def test_a_loss_of_a_metric_is_told_of_the_first():
+    def point(metric: float, decibels: float | None) -> weight_front.WeightPoint:
+        cost = BuildCost(decibels, cycles=1, flash_bytes=1, arena_bytes=1)
+        return weight_front.WeightPoint(
+            WeightBudget(0, False), CoarserWeights(0, 1, 1, 1, None, None), cost, {"top-1": metric}
+        )
+
+    points = [point(0.9, None), point(0.897, None), point(0.894, 40.0)]
+    assert weight_front._last_within(points, WeightBudget.parse("0.5%")) == 1
+    assert weight_front._last_within(points, WeightBudget.parse("1%")) == 2
+    assert weight_front._last_within(points, WeightBudget.parse("10dB")) == 0
+
+
 def test_what_cannot_be_listed(data, refused, monkeypatch):
     monkeypatch.setattr(weight_front, "_SAVED", (0.0,))
     assert "cortex-m55 reads weights as they are" in refused("weights", NET, "--data", f"{data}:samples")
@@ -57,3 +87,5 @@ def test_what_cannot_be_listed(data, refused, monkeypatch):
     message = refused("weights", NET, *named, "--point", 2)
     assert "there is no build number 2" in message and "the list has 1" in message
     assert "--weights is what this command tries" in refused("weights", NET, *named, "--weights", "1dB")
+    assert "0.5% is allowed of no metric" in refused("weights", NET, *named, "--loss", "0.5%")
+    assert "--loss and --point each choose a build" in refused("weights", NET, *named, "--loss", "1dB", "--point", 1)

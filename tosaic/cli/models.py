@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tosaic.cli.options import FOLDER, Goals, Times, as_json, asked, compiling, on_data, options_of
+from tosaic.cli.options import FOLDER, Budget, Goals, Times, as_json, asked, compiling, on_data, options_of
 from tosaic.support.errors import Error
 from tosaic.terminal import console
 
 if TYPE_CHECKING:
     from tosaic.compiler.goals import Goal
+    from tosaic.frontend.coarser_weights import WeightBudget
 
 
 @click.command("compile")
@@ -123,6 +124,11 @@ def accuracy(
 @click.command()
 @compiling
 @on_data
+@click.option(
+    "--loss",
+    type=Budget("loss", "0.5%"),
+    help="Build the one of fewest bytes that loses no more, 1dB or 0.5% of the metric, into --output.",
+)
 @click.option("--point", type=click.IntRange(min=1), help="Build this one, by its number in the list, into --output.")
 @click.option("-o", "--output", type=FOLDER, default=Path("build/model"), show_default=True)
 @as_json
@@ -132,22 +138,26 @@ def weights(
     labels: str | None,
     metric: str | None,
     count: int,
+    loss: WeightBudget | None,
     point: int | None,
     output: Path,
     as_json: bool,
     **arguments,
 ) -> None:
-    """List builds of MODEL with ever fewer weight bytes on an NPU, and what each loses; --point builds one."""
+    """List builds of MODEL with ever fewer weight bytes on an NPU, and what each loses; --loss or --point builds one."""
     if arguments["weights"] is not None:
         raise Error("--weights is what this command tries", hint="leave it out")
+    if loss is not None and point is not None:
+        raise Error("--loss and --point each choose a build", hint="give one of them")
     options = options_of(**arguments)
     from tosaic.compiler.compilation import compile_model
     from tosaic.compiler.weight_front import weight_front
     from tosaic.reports.search_report import print_weights, weights_result
 
-    points = weight_front(options, data, labels, metric, count)
-    if point is not None and point > len(points):
-        raise Error(f"there is no build number {point}", why=f"the list has {len(points)}")
-    console.show(points, as_json, weights_result, print_weights)
-    if point is not None:
-        compile_model(options_of(**{**arguments, "weights": points[point - 1].budget}), output)
+    front = weight_front(options, data, labels, metric, count, loss)
+    if point is not None and point > len(front.points):
+        raise Error(f"there is no build number {point}", why=f"the list has {len(front.points)}")
+    console.show(front, as_json, weights_result, print_weights)
+    chosen = front.within if point is None else point - 1
+    if chosen is not None:
+        compile_model(options_of(**{**arguments, "weights": front.points[chosen].budget}), output)

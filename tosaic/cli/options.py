@@ -86,10 +86,18 @@ class Goals(click.ParamType):
             self.fail(f"{value!r} is no goal; write 30dB, 84.5% or 0.845", param, ctx)
 
 
-class _Weights(click.ParamType):
-    """Decibels that may be lost, or a share of bytes that is saved."""
+class Budget(click.ParamType):
+    """Decibels, or a share.
+
+    Args:
+        of: what it is spent on, for messages.
+        example: one, for messages.
+    """
 
     name = "budget"
+
+    def __init__(self, of: str, example: str) -> None:
+        self.of, self.example = of, example
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> WeightBudget:
         from tosaic.frontend.coarser_weights import WeightBudget
@@ -97,7 +105,7 @@ class _Weights(click.ParamType):
         try:
             return WeightBudget.parse(str(value))
         except ValueError:
-            self.fail(f"{value!r} is no budget of weights; write 1dB or 20%", param, ctx)
+            self.fail(f"{value!r} is no {self.of}; write 1dB or {self.example}", param, ctx)
 
 
 class Times(click.ParamType):
@@ -167,7 +175,7 @@ compiling = _together(
                  help="Module or op (linear) whose weights have four bits; repeatable."),
     click.option("--group-size", type=click.Choice(["32", "64", "128"]), default="32", show_default=True,
                  help="Of such weights, how many inputs of a layer share a scale."),
-    click.option("--weights", type=_Weights(),
+    click.option("--weights", type=Budget("budget of weights", "20%"),
                  help="Coarser steps of weights on an NPU: 1dB for what they may lose, 20% for bytes that they save."),
     click.option("--kernels", type=click.Choice(["all", "cmsis-nn", "generic"]), default="all", show_default=True,
                  help="Which CPU kernels compete."),

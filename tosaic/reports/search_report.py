@@ -13,7 +13,7 @@ from rich.table import Table
 from tosaic.backends.target import Target
 from tosaic.compiler.fitting.fitter import Point
 from tosaic.compiler.goals import BuildCost, Scanned, Sensitivity
-from tosaic.compiler.weight_front import WeightPoint
+from tosaic.compiler.weight_front import WeightFront
 from tosaic.frontend import Cause
 from tosaic.terminal.console import print_facts, stdout
 from tosaic.tuner.measurement import Measurement
@@ -147,7 +147,7 @@ def _cost(cost: BuildCost, base: BuildCost | None = None) -> list[str]:
     return [decibels, cycles, f"{cost.flash_bytes:,}", f"{cost.arena_bytes:,}"]
 
 
-def weights_result(points: Sequence[WeightPoint]) -> dict:
+def weights_result(front: WeightFront) -> dict:
     """What `weights --json` prints."""
     return {
         "points": [
@@ -157,17 +157,18 @@ def weights_result(points: Sequence[WeightPoint]) -> dict:
                 "cost": msgspec.to_builtins(point.cost),
                 "metrics": point.metrics,
             }
-            for point in points
-        ]
+            for point in front.points
+        ],
+        "within": None if front.within is None else front.within + 1,
     }
 
 
-def print_weights(points: Sequence[WeightPoint]) -> None:
+def print_weights(front: WeightFront) -> None:
     """Each build: the bytes of its weights as the NPU reads them, what it gives, and what it takes."""
-    metrics, finest = list(points[0].metrics), points[0]
+    metrics, finest = list(front.points[0].metrics), front.points[0]
     heads = ("build", "--weights", "encoded B", "saved", *metrics, "SQNR dB", "cycles", "flash B", "arena B")
     table = Table(*heads, box=None)
-    for number, point in enumerate(points, 1):
+    for number, point in enumerate(front.points, 1):
         saved = 1 - point.weights.encoded_bytes / max(1, finest.weights.encoded_bytes)
         table.add_row(
             str(number),
@@ -178,6 +179,8 @@ def print_weights(points: Sequence[WeightPoint]) -> None:
             *_cost(point.cost, finest.cost if point is not finest else None),
         )
     stdout.print(table)
+    if front.within is not None:
+        stdout.print(f"build {front.within + 1} has the fewest bytes of those that lose no more than is allowed")
 
 
 def fit_result(points: Sequence[Point]) -> dict:
