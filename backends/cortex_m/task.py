@@ -100,15 +100,16 @@ class KernelTask:
     def _space(self) -> Space:
         if self.given is not None:
             return Space((Variant(self.given.variant, {name: (value,) for name, value in self.given.knobs}),))
-        offered = {
-            family.name: [
-                Variant(f"{family.name}.{variant.name}", variant.knobs, self._fitting(family, workload, variant))
-                for variant in family.variants(workload, self.core)
-            ]
-            for family, workload in self._facts.matches
-        }
-        chosen = [variant for name in self.families for variant in offered.get(name, [])]
-        return Space(tuple(chosen or [variant for variants in offered.values() for variant in variants]))
+        matches = {family.name: (family, workload) for family, workload in self._facts.matches}
+        asked = [matches[name] for name in self.families if name in matches]
+        return Space(self._variants(asked) or self._variants(self._facts.matches))
+
+    def _variants(self, matches: Sequence[_Match]) -> tuple[Variant, ...]:
+        return tuple(
+            Variant(f"{family.name}.{variant.name}", variant.knobs, self._fitting(family, workload, variant))
+            for family, workload in matches
+            for variant in family.variants(workload, self.core)
+        )
 
     @property
     def algorithms(self) -> Mapping[str, Algorithm]:

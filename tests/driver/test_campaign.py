@@ -21,7 +21,7 @@ CLAMPED = """func.func @main(%x: tensor<1x8xi8>) -> tensor<1x8xi8> {
 """
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(1, 7))
 def test_a_random_module(seed):
     outcome = models.trial(seed)
     assert not outcome.fault, outcome
@@ -53,7 +53,7 @@ def test_a_file_that_reads_as_one_before_is_not_compiled_again(tmp_path):
 
 
 def test_a_tuning_run_that_is_killed():
-    outcome = kills.kill_trial(0, kills=1, trials=60)
+    outcome = kills.kill_trial(0, kills=1, trials=24)
     assert outcome.kind == "whole", outcome
 
 
@@ -61,7 +61,7 @@ def test_a_tuning_run_that_is_killed():
 def test_a_campaign_that_is_ended_leaves_no_process(tmp_path, number, code):
     campaign = Path(trials.__file__).parents[1] / "campaign.py"
     process = subprocess.Popen(
-        [sys.executable, campaign, "models", "--first", "2"], env=os.environ | {"TMPDIR": str(tmp_path)},
+        [sys.executable, campaign, "models", "--first", "2", "--target", "cortex-m0plus"], env=os.environ | {"TMPDIR": str(tmp_path)},
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True,
     )  # fmt: skip
     assert process.stderr and process.stderr.readline().startswith(b"models 2: ")  # its worker has work

@@ -71,7 +71,7 @@ def test_a_compilation_takes_the_best_record(succeed, tuned, tmp_path):
 def test_trials_that_weigh_placements_are_measured_ones(succeed, tmp_path):
     """Where placement weighs what runs on the CPU, more kernels are proven than tuned."""
     records = tmp_path / "records.db"
-    arguments = ("zoo:transformer", "--target", "corstone-300", "--tune-trials", 20, "--records", records)
+    arguments = ("zoo:transformer", "--target", "corstone-300", "--tune-trials", 6, "--records", records)
     first = succeed("compile", *arguments, "-o", tmp_path / "build")
     assert first["trials"] == rows(records) and first["trials_reused"] == 0
     again = succeed("compile", *arguments, "-o", tmp_path / "build")
@@ -130,12 +130,12 @@ def test_killed_and_started_again_it_loses_at_most_what_was_in_flight(succeed, s
     assert kept >= seen > 0
     assert not (tmp_path / "outputs" / "build").exists()
     resumed = succeed(
-        "compile", f"{NETS}:net", "--tune-trials", kept + 40, "--records", records, "--search", "random",
+        "compile", f"{NETS}:net", "--tune-trials", kept + 8, "--records", records, "--search", "random",
         "-o", tmp_path / "resumed",
     )  # fmt: skip
     assert resumed["trials_reused"] >= seen
-    assert resumed["trials"] == kept + 40 - resumed["trials_reused"]
-    assert rows(records) == kept + 40
+    assert resumed["trials"] == kept + 8 - resumed["trials_reused"]
+    assert rows(records) == kept + 8
     assert succeed("run", tmp_path / "resumed", "--random", 1)["exact"]
 
 

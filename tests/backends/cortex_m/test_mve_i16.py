@@ -38,7 +38,7 @@ def _assert_exact(cases, folder):
 def test_random_layers_and_schedules_of_conv2d_are_exact(tmp_path, largest_bias):
     rng, choose = np.random.default_rng(0), random.Random(0)
     cases = []
-    for _ in range(10):
+    for _ in range(6):
         window = mve_layers.random_window(rng)
         layer = mve_layers.conv2d_i16(
             rng,
@@ -77,7 +77,7 @@ def test_shifts_over_the_whole_range_are_exact(tmp_path, shifts, largest_bias):
 def test_schedules_of_one_layer_are_exact(tmp_path, largest_bias):
     layer = mve_layers.conv2d_i16(np.random.default_rng(1), (1, 5, 5, 16), 10, (1, 1), largest_bias=largest_bias)
     space, choose = layer.space(CONV2D), random.Random(2)
-    cases = [layer.case(CONV2D, space.sample(choose)) for _ in range(40)]
+    cases = [layer.case(CONV2D, space.sample(choose)) for _ in range(16)]
     _assert_exact(cases, tmp_path)
 
 
@@ -99,7 +99,7 @@ def test_extreme_inputs_and_weights_fit_the_accumulators(tmp_path, largest_bias)
 
 def test_random_layers_and_schedules_of_depthwise_are_exact(tmp_path):
     rng, choose, cases = np.random.default_rng(5), random.Random(5), []
-    for _ in range(12):
+    for _ in range(7):
         window = mve_layers.random_window(rng, 3)
         layer = mve_layers.depthwise_i16(rng, window.pop("shape"), **window, clamp=_clamp(rng))
         cases += [layer.case(DEPTHWISE, schedule) for schedule in (None, layer.space(DEPTHWISE).sample(choose))]

@@ -241,18 +241,18 @@ def _random(seed: int) -> Build:
 
 
 def test_random_functions_equal_the_reference(tmp_path):
-    cases = {f"random {seed}": _random(seed) for seed in range(24)}
+    cases = {f"random {seed}": _random(seed) for seed in range(12)}
     covered = {
         n: build for n, build in cases.items() if task_of(build, ("pointwise",)).default().variant != "linalg.loops"
     }
-    assert len(covered) > 18
+    assert len(covered) > 8
     for name, found in outcomes_of(covered, ("pointwise",), tmp_path).items():
         assert not [str(outcome) for outcome in found if not outcome.exact], name
 
 
 @pytest.mark.parametrize("bench", [M4, M3], ids=["DSP", "scalar"])
 def test_cores_without_vectors_compute_the_same(tmp_path, bench):
-    cases = CASES | {f"random {seed}": _random(seed) for seed in range(12)}
+    cases = CASES | {f"random {seed}": _random(seed) for seed in range(12, 18)}
     covered = {
         n: build
         for n, build in cases.items()

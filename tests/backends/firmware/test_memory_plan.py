@@ -81,7 +81,7 @@ def programs(draw, sharing: bool = True) -> CallSequence:
     return program(sizes, calls, outputs=outputs, aliases=aliases)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(programs(), st.integers(2000, 20000))
 def test_any_program_survives_its_plan(made, fast):
     plan = plan_memory(made, board(fast, 1 << 20))
@@ -90,7 +90,7 @@ def test_any_program_survives_its_plan(made, fast):
     assert plan == plan_memory(made, board(fast, 1 << 20))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(programs(sharing=False), st.data())
 def test_the_checker_sees_a_moved_block(made, data):
     plan = plan_memory(made, board(1 << 20))
