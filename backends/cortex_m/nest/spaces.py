@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tosaic.backends.cortex_m.nest.block import AS_BEST, Issue
 from tosaic.backends.cortex_m.nest.nest import Nest
+from tosaic.backends.cortex_m.program.list_scheduler import AS_BEST, Issue
 from tosaic.backends.digest import code_digest
 from tosaic.support.cache import remembered
 from tosaic.support.errors import BackendError
