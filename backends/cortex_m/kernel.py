@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import ClassVar, Literal, NamedTuple, Protocol
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -140,14 +140,6 @@ class Algorithm(NamedTuple):
     constants: Mapping[str, np.ndarray]
 
 
-class Walked(Protocol):
-    """A scheduled kernel that says what it executes and what its loops read and write."""
-
-    def counts(self) -> dict[str, float]: ...
-
-    def walks(self) -> Sequence[Walk]: ...
-
-
 @dataclass(frozen=True)
 class Site:
     """Where kernels will run, as far as a guess without a measurement counts with it.
@@ -192,11 +184,6 @@ class Site:
         waits = sum(count * cycles for count, cycles in moved.values())
         lines = {name: count for name, (count, _) in moved.items()}
         return {**counts, **lines, "estimate": cycles, "estimate_with_waits": cycles + waits}
-
-    def promised(self, kernel: Walked, pipeline: Pipeline | None) -> dict[str, float]:
-        """The counts of a kernel, priced by the cycles among them and the lines that its walks move."""
-        counts = kernel.counts()
-        return self.priced(counts, counts["cycles"], kernel.walks(), pipeline)
 
     def _moved(self, walks: Sequence[Walk], pipeline: Pipeline | None) -> dict[str, tuple[float, float]]:
         """By what it is called as a feature, how often a line or word is moved, and the cycles that each takes."""

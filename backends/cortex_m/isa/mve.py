@@ -93,6 +93,20 @@ def _looked_up() -> Iterator[Row]:
     yield Row("vmovlb.i8", 4, "d[l] = bit_and(a[l], 255)", formals(d="i32 q", a="i32 q"), low, masks=True)
 
 
+def _gathered() -> Row:
+    """Halves of which others say where they lie."""
+    operands = formals(d="i16 q", t="i16 m", i="i16 q")
+    return Row(
+        "vldrh.i16.table",
+        8,
+        "d[l] = lookup(t, i[l])",
+        operands,
+        "vldrh.u16 {d}, [{t}, {i}, uxtw #1]",
+        masks=True,
+        gathers="t",
+    )
+
+
 def _narrowed(wide: str, narrow: str) -> Iterator[Row]:
     """Elements of half the width in every other lane: the even ones, which begin a register, or the odd ones."""
     lanes, bits = REGISTERS["q"] // BYTES[wide], 8 * BYTES[narrow]
@@ -129,12 +143,12 @@ def _halves(letter: str, first: str) -> Row:
     return Row(f"vmovl{letter}.s16", 4, f"d[l] = a[{first}]", formals(d="i32 q", a="i16 q"), text)
 
 
-def _lane_products(name: str, kind: str, first: str) -> Row:
-    """Products of the elements of two vectors, or of every other one, added in lanes of words."""
-    operands = formals(d="i32 q", a=f"{kind} q", b=f"{kind} q")
-    text = f"{name} {{between}}, {{a}}, {{b}}; vadd.i32 {{d}}, {{d}}, {{between}}"
+def _lane_products(name: str, kind: str, first: str, total: str = "i32") -> Row:
+    """Products of the elements of two vectors, or of every other one, added in lanes of words, or of halves."""
+    operands, lanes = formals(d=f"{total} q", a=f"{kind} q", b=f"{kind} q"), REGISTERS["q"] // BYTES[total]
+    text = f"{name} {{between}}, {{a}}, {{b}}; vadd.{total} {{d}}, {{d}}, {{between}}"
     begins = f"{name} {{d}}, {{a}}, {{b}}"
-    return Row(name, 4, f"d[l] += a[{first}] * b[{first}]", operands, text, first=begins, masks=True)
+    return Row(name, lanes, f"d[l] += a[{first}] * b[{first}]", operands, text, first=begins, masks=True)
 
 
 def _every(register: str, apart: int) -> Row:
@@ -244,12 +258,14 @@ class Mve(Isa):
         _both("vqshl", "d[l] = sat_shl(a[l], b[l])", "i32", "s32"),
         *(row for bits in (24, 16) for row in _shifted(bits)),
         *_looked_up(),
+        _gathered(),
         *_narrowed("i32", "i16"),
         *_narrowed("i16", "i8"),
         *(_halves(*half) for half in (("b", "2 * l"), ("t", "2 * l + 1"))),
         _lane_products("vmullb.s16", "i16", "2 * l"),
         _lane_products("vmullt.s16", "i16", "2 * l + 1"),
         _lane_products("vmul.i32", "i32", "l"),
+        _lane_products("vmul.i16", "i16", "l", "i16"),
         Row(
             "vmla.i32.r",
             4,

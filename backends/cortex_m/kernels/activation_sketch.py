@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from tosaic.backends.cortex_m.footprint import ArrayAccess, Walk
 from tosaic.backends.cortex_m.kernels.mve import round_up
 from tosaic.backends.cortex_m.kernels.pixel_sketch import PixelSketch
 from tosaic.backends.cortex_m.kernels.resident_sketch import ResidentSketch
@@ -14,18 +15,18 @@ from tosaic.backends.cortex_m.program import algorithms
 from tosaic.backends.cortex_m.program.check import SLACK
 from tosaic.backends.cortex_m.program.kernel import Knobs
 from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, PixelRows, RowResult
-from tosaic.backends.cortex_m.program.sketches.row_parts import row_parts
+from tosaic.backends.cortex_m.program.sketches.row_parts import SumGroup, row_parts
 from tosaic.backends.cortex_m.program.sketches.vectors import Resident
 from tosaic.backends.cortex_m.program.tree import Program, RefusedError
 from tosaic.backends.target import Core
 from tosaic.tuner.space import Choice
 
-_MOST_BLOCK = 64
-"""Columns of a block, beyond which little is gained for much working memory."""
 _SUMS, _POINTERS, _GENERAL = 5, 5, 13
 """General registers for four sums and the term of a row, those of pointers, and how many there are."""
-_APART, _COPIED = 8, 5
-"""Cycles of eight elements that lie apart, and of a vector, which are copied."""
+_MOST_STAYING, _MOST_INSTRUCTIONS = 4, 900
+"""Vectors of rows that stay, so that others find registers; and of a turn."""
+_APART, _COPIED, _ENTRY = 8, 5, 30
+"""Cycles of eight elements that lie apart, and of a vector, which are copied; and of a block of sums."""
 
 
 @dataclass(frozen=True)
@@ -64,10 +65,12 @@ class ActivationSketch(ActivationProduct, PixelSketch):
 
     most_sums: ClassVar[int] = 800
     """More gain little for much working memory."""
+    most_block: ClassVar[int] = 64
+    """Columns of a block, beyond which little is gained for much working memory."""
 
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
         found = super().knobs(core)
-        blocks = tuple(n for n in found["block"] if int(n) <= _MOST_BLOCK) or found["block"][-1:]
+        blocks = tuple(n for n in found["block"] if int(n) <= self.most_block) or found["block"][-1:]
         return found | {"block": blocks, "weights": ("params",)}
 
     def numbers(self, knobs: Knobs) -> PixelRows:
@@ -76,15 +79,75 @@ class ActivationSketch(ActivationProduct, PixelSketch):
     def promise(self, knobs: Knobs) -> Mapping[str, float]:
         found = super().promise(knobs)
         block = max(part.block for part in row_parts(self.rows(knobs)))
-        buffers = (block * round_up(self.depth, LANES), FOUR * block)
-        scratch = found["scratch"] + sum(round_up(size + SLACK, LANES) for size in buffers) + self.row_terms
+        scratch = found["scratch"] + self.row_terms
+        scratch += sum(round_up(size + SLACK, LANES) for size in (*self._copy(block), FOUR * block))
         return {**found, "scratch": scratch}
+
+    def _copy(self, block: int) -> Sequence[int]:
+        """Bytes of the copy of a block of columns, if there is one."""
+        return (block * round_up(self.depth, LANES),)
 
     def _cycles(self, s: PixelRows) -> float:
         vectors = s.vectors + (s.short > 0)
+        return super()._cycles(s) + self.geometry.batch * (self._columns(s, vectors) + s.row * (2 * vectors + 8))
+
+    def _columns(self, s: PixelRows, vectors: int) -> float:
+        """Cycles of the copies of columns, and of what zero points add to them."""
         copied = _COPIED * vectors if self.transposed else _APART * -(-s.depth // 8)
-        columns = self.channels * (copied + 2 * vectors + 2)
-        return super()._cycles(s) + self.geometry.batch * (columns + s.row * (2 * vectors + 8))
+        return self.channels * (copied + 2 * vectors + 2)
+
+
+@dataclass(frozen=True)
+class InPlaceSketch(ActivationSketch):
+    """Those of few rows whose second operand lies by columns, and is read there: a turn multiplies sixteen columns by
+    all rows."""
+
+    near: ClassVar[float] = 1.01
+    most_block: ClassVar[int] = 128
+
+    def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
+        rows, vectors = self.geometry.columns, self.depth // LANES
+        most = min(vectors, _MOST_STAYING // rows - (self.depth % LANES > 0))
+        return super().knobs(core) | {
+            "tile": (f"{rows}x1",),
+            "together": (rows,),
+            "share": tuple(n for n in (2, 1) if n <= rows),
+            "repeats": (1,),
+            "unroll": (0,),
+            "held": tuple(range(most, -1, -1)),
+            "ahead": (0, 2, 1),
+        }
+
+    def numbers(self, knobs: Knobs) -> PixelRows:
+        found = replace(super().numbers(knobs), in_place=True)
+        turn = LANES * (found.vectors + (found.short > 0)) * (2 + found.pixels)
+        if turn > _MOST_INSTRUCTIONS:
+            raise RefusedError(f"a turn of {turn} instructions is too long")
+        return found
+
+    def usual(self, first: Knobs, others: Knobs) -> dict[str, Choice]:
+        """As above; what runs ahead of so long a turn is worth little, and the last turn has code of its own then."""
+        return {**super().usual(first, others), "ahead": 0}
+
+    def moved(self, knobs: Knobs) -> Sequence[Walk]:
+        """The loop over columns."""
+        g = self.geometry
+        columns = ArrayAccess("columns", "input", g.depth, (g.depth,))
+        results = ArrayAccess("out", "output", g.columns, (g.columns,), writes=True)
+        return [Walk((float(g.batch * self.channels),), (columns, results))]
+
+    def _copy(self, block: int) -> Sequence[int]:
+        return ()
+
+    def _columns(self, s: PixelRows, vectors: int) -> float:
+        return 0.0
+
+    def _sums(self, g: SumGroup) -> float:
+        s, short = g.part.s, int(g.part.s.short > 0)
+        products = (s.vectors + short) * (s.row + 1)
+        stores = (s.row + 1) / (2 if s.pairs and g.part.whole else 1)
+        issued = s.vectors + s.row * (s.vectors - s.held) + 2 * short + products + stores
+        return g.channels * max(2 * products, issued) + _ENTRY
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
-from tosaic.backends.cortex_m.kernel import FAMILIES, KernelSource, Workload
-from tosaic.backends.cortex_m.kernels.activation_sketch import ActivationResidentSketch, ActivationSketch
-from tosaic.backends.cortex_m.kernels.matmul_keys import keys_features, keys_kernel, keys_of, variants
+from tosaic.backends.cortex_m.kernel import FAMILIES, Workload
+from tosaic.backends.cortex_m.kernels.activation_sketch import ActivationResidentSketch, ActivationSketch, InPlaceSketch
 from tosaic.backends.cortex_m.kernels.mve_match import (
     INT8,
     Geometry,
@@ -23,15 +22,15 @@ from tosaic.backends.cortex_m.kernels.sketch_constants import constants_of, epil
 from tosaic.backends.cortex_m.program.family import VARIANT, ProgramFamily
 from tosaic.backends.cortex_m.program.kernel import Sketched
 from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR
-from tosaic.backends.target import Core
 from tosaic.support.attributes import ints_of
 from tosaic.support.functions import body_of, computing_ops
 from tosaic.support.mlir import constant_value, ir, shape_of
 from tosaic.support.values import is_argument
-from tosaic.tuner.space import Schedule, Variant
 
 # Byte offsets of a gather are 16 bits wide.
 _WIDEST = (1 << 16) // 8
+_FEW = 4
+"""Rows that are multiplied with columns where these lie."""
 _SHALLOW = 64
 """Bytes of a column that may stay in registers."""
 
@@ -40,8 +39,8 @@ _SHALLOW = 64
 class Matmul(ProgramFamily):
     """MATMUL (batch, rows, depth) x (batch, depth, columns) of two int8 arguments to int8, with CLAMP and TABLE.
 
-    The second may be TRANSPOSEd: then (batch, columns, depth) is the first argument. Few rows are multiplied with it
-    where it lies, in the variant `keys`.
+    The second may be TRANSPOSEd: then (batch, columns, depth) is the first argument, as are the keys of attention. Few
+    rows are multiplied with it where it lies.
     """
 
     name = "matmul"
@@ -86,19 +85,11 @@ class Matmul(ProgramFamily):
         form = rescale_form(constants)
         what = geometry, columns, epilogue, form, constants, uniform, transposed, b_first
         found: dict[str, Sketched] = {"rows": ActivationSketch(*what)}
+        if transposed and rows <= _FEW:
+            found["in_place"] = InPlaceSketch(*what)
         if transposed and columns % FOUR == 0 and depth <= _SHALLOW and rows > 1:
             found["resident_columns"] = ActivationResidentSketch(*what)
         return found
-
-    def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
-        what = keys_of(workload) if core.mve else None
-        return [*(variants(what) if what is not None else ()), *super().variants(workload, core)]
-
-    def vector_kernel(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
-        return keys_kernel(workload, core)
-
-    def vector_features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
-        return keys_features(workload, core, self.site)
 
 
 def match_product(function: ir.Operation) -> tuple[list[ir.Operation], bool] | None:

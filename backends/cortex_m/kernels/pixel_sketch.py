@@ -125,9 +125,9 @@ class PixelSketch(VectorConv2d):
             finish = 2 if channels % (2 * self.lanes) == 0 and not self.parts else 1
             for together in self.some_together(knobs["together"], row, pixels, width, channels):
                 first = {**fixed, "tile": tile, "together": together, "block": block, "finish": finish}
-                yield from (map(partial(self._usual, {**first, "weights": place}), others) for place in places)
+                yield from (map(partial(self.usual, {**first, "weights": place}), others) for place in places)
 
-    def _usual(self, first: Knobs, others: Knobs) -> dict[str, Choice]:
+    def usual(self, first: Knobs, others: Knobs) -> dict[str, Choice]:
         """All numbers, with the loads that most often run a turn ahead, where there is one."""
         (_, width), block, together = tile_sizes(str(first["tile"])), int(first["block"]), int(first["together"])
         turns = self._turns(block, width, int(others["repeats"]), int(others["unroll"]))

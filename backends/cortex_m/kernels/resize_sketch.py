@@ -7,16 +7,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tosaic.backends.cortex_m.kernels.sketch_constants import scale_of_sums
 from tosaic.backends.cortex_m.program.kernel import Knobs
-from tosaic.backends.cortex_m.program.resizing import Nearest, Resizing
+from tosaic.backends.cortex_m.program.resizing import GatheredResizing, Nearest, Resizing
+from tosaic.backends.cortex_m.program.sketches.gathers import HALVES, GatheredRow, gathered
+from tosaic.backends.cortex_m.program.sketches.lanes import PoolAverage
 from tosaic.backends.cortex_m.program.sketches.movement import written_out
 from tosaic.backends.cortex_m.program.tree import Program, RefusedError
 from tosaic.backends.target import Core
 from tosaic.tuner.space import Choice
 
 _UNROLLED = (8, 4, 2, 16, 1)
-_HALVES = 8
-"""Of a vector."""
 _MANY = 20
 """Channels, of which what is left of vectors costs little."""
 
@@ -38,7 +39,7 @@ class ResizeSketch:
         """Whether a compiler with vectors of eight halves finds turns for most of them, and no product beyond these."""
         what = self.what
         narrow = what.narrow is not None and what.narrow.factor == 1
-        return narrow and (what.channels % _HALVES == 0 or what.channels >= _MANY)
+        return narrow and (what.channels % HALVES == 0 or what.channels >= _MANY)
 
     def program(self) -> Program:
         return self.what.program()
@@ -63,6 +64,42 @@ class ResizeSketch:
 
     def cost(self, knobs: Knobs) -> float:
         return _UNROLLED.index(int(knobs["unroll"])) + (knobs["scale"] == "wide")
+
+
+@dataclass(frozen=True)
+class GatheredPixels:
+    """Bilinear RESIZE of int8 to int8 whose pixels are gathered; see `sketches.gathers`."""
+
+    what: GatheredResizing
+    constants: Mapping[str, np.ndarray] = field(repr=False, compare=False)
+
+    def program(self) -> Program:
+        return self.what.program()
+
+    def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
+        """The numbers that are open: `vectors` in a turn; `ahead`, loads that run a turn ahead."""
+        return {"vectors": (4, 3, 2, 1), "ahead": (4, 2, 0, 1, 3)}
+
+    def steps(self, knobs: Knobs) -> Iterator[str]:
+        vectors, elements = int(knobs["vectors"]), self.what.elements
+        if HALVES * vectors > elements:
+            raise RefusedError(f"a row of {elements} has no turn of {vectors} vectors")
+        return gathered(GatheredRow(elements, vectors, int(knobs["ahead"]), self.what.wide, self._average))
+
+    def cost(self, knobs: Knobs) -> float:
+        """Vectors that are computed, and what a turn takes beside, and waits."""
+        vectors, ahead = int(knobs["vectors"]), int(knobs["ahead"])
+        turns = -(-self.what.elements // (HALVES * vectors))
+        return turns * (vectors + 1 / (1 + ahead))
+
+    @property
+    def _average(self) -> PoolAverage:
+        """How sums become results."""
+        multiplier, shift, zero = (self.constants[name].astype(np.int64) for name in ("multiplier", "shift", "zero"))
+        rule, factors = scale_of_sums(multiplier, shift)
+        rules = (rule, "narrow") if zero.any() else ("nothing_added", rule, "halves")
+        factors = (*factors, *(["zero_half"] if zero.any() else []))
+        return PoolAverage(rules, factors, (), bool(zero.any()), centered=False, begun=False, result="i8")
 
 
 @dataclass(frozen=True)

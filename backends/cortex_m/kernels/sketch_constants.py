@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -38,6 +38,13 @@ def rescale_form(constants: Mapping[str, np.ndarray]) -> str:
     if DERIVED["whole"](multiplier, shift) is not None:
         return "rounded"
     return "shifted" if DERIVED["down"](shift) is None else "doubled"
+
+
+def scale_of_sums(multiplier: np.ndarray, shift: np.ndarray) -> tuple[str, Sequence[str]]:
+    """The identity by which vectors scale sums of pools and of pixels, and the constants that it takes."""
+    if DERIVED["less"](multiplier, shift) is not None:
+        return "power", ["less"]
+    return ("doubled", ["multiplier", "down"]) if (shift >= 32).all() else ("shifted", ["multiplier", "left", "rest"])
 
 
 def nibble_group(constants: Mapping[str, np.ndarray]) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.kernels.pool_sketch import PoolProgram
+from tosaic.backends.cortex_m.kernels.sketch_constants import scale_of_sums
 from tosaic.backends.cortex_m.program.derived import DERIVED
 from tosaic.backends.cortex_m.program.kernel import Knobs, Sketched
 from tosaic.backends.cortex_m.program.sharing import Lines, shared_joins
@@ -70,13 +71,9 @@ class _VectorPool(PoolProgram):
             factors.append("offset")
         else:
             rules.append("nothing_taken")
-        if DERIVED["less"](multiplier, shift) is not None:
-            rules.append("power")
-            factors.append("less")
-        else:
-            simple = (shift >= 32).all()
-            rules.append("doubled" if simple else "shifted")
-            factors += ["multiplier", "down"] if simple else ["multiplier", "left", "rest"]
+        rule, scale = scale_of_sums(multiplier, shift)
+        rules.append(rule)
+        factors += scale
         halves, narrow, result = self.dtype == "i16", bool(zero.any()), self.dtypes[1]
         if not narrow:
             rules.insert(0, "nothing_added")

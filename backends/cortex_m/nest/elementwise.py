@@ -10,10 +10,10 @@ from functools import cached_property
 from tosaic.backends.cortex_m.footprint import ArrayAccess, Walk
 from tosaic.backends.cortex_m.kernel import KernelSource, Overlap, weights_at
 from tosaic.backends.cortex_m.kernels.mve import COPY, PRELUDE, VECTOR, round_up, with_symbol
-from tosaic.backends.cortex_m.nest.block import cycles_of
 from tosaic.backends.cortex_m.nest.lanes import CHANNEL, FLAT, ROW, Value, reachable
 from tosaic.backends.cortex_m.nest.nest import Nest
 from tosaic.backends.cortex_m.nest.turn import LoopMemory, LoopRow, Turn
+from tosaic.backends.cortex_m.program.list_scheduler import cycles_of
 from tosaic.backends.target import Pipeline
 from tosaic.support.errors import BackendError
 

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from tosaic.backends.cortex_m.nest.block import AS_BEST, Issue
+from tosaic.backends.cortex_m.program.list_scheduler import AS_BEST, Issue
 from tosaic.backends.cortex_m.program.schedule import Argument, Step
 from tosaic.support.errors import BackendError
 from tosaic.support.registry import Registry

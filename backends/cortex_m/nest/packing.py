@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 from tosaic.backends.cortex_m.kernels.mve import VECTOR
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
-from tosaic.backends.cortex_m.nest.assembly import VECTORS, assembly
-from tosaic.backends.cortex_m.nest.block import BlockInstruction, InstructionBlock, Ordered, cycles_of, ordered
 from tosaic.backends.cortex_m.nest.nest import Nest
+from tosaic.backends.cortex_m.program.block import BlockInstruction, InstructionBlock
+from tosaic.backends.cortex_m.program.inline_assembly import VECTORS, assembly
+from tosaic.backends.cortex_m.program.list_scheduler import Ordered, cycles_of, ordered
 from tosaic.backends.target import Pipeline
 from tosaic.support.errors import BackendError
 

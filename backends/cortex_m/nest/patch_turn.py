@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from tosaic.backends.cortex_m.nest.assembly import assembly
-from tosaic.backends.cortex_m.nest.block import BlockInstruction, InstructionBlock, Issue, advance, ordered, update
 from tosaic.backends.cortex_m.nest.patch_weights import PatchWeights
 from tosaic.backends.cortex_m.nest.patches import PATCH, PatchDepthwise, Patches
+from tosaic.backends.cortex_m.program.block import BlockInstruction, InstructionBlock, advance, update
+from tosaic.backends.cortex_m.program.inline_assembly import assembly
+from tosaic.backends.cortex_m.program.list_scheduler import Issue, ordered
 from tosaic.backends.target import Pipeline
 from tosaic.support.errors import BackendError
 

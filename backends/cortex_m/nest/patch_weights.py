@@ -9,8 +9,8 @@ from functools import cached_property
 import numpy as np
 
 from tosaic.backends.cortex_m.kernels.mve import VECTOR
-from tosaic.backends.cortex_m.nest.block import BlockInstruction, advance
 from tosaic.backends.cortex_m.nest.patches import PATCH, Patches
+from tosaic.backends.cortex_m.program.block import BlockInstruction, advance
 
 _Columns = tuple[tuple[int, ...], ...]
 

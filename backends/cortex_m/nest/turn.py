@@ -19,9 +19,10 @@ import numpy as np
 from tosaic.backends.cortex_m.kernel import WORTH_SHARING
 from tosaic.backends.cortex_m.kernels.mve import VECTOR
 from tosaic.backends.cortex_m.kernels.params import Params
-from tosaic.backends.cortex_m.nest.assembly import assembly
-from tosaic.backends.cortex_m.nest.block import BlockInstruction, InstructionBlock, is_load, ordered, with_late_loads
 from tosaic.backends.cortex_m.nest.lanes import CHANNEL, FLAT, ROW, Value
+from tosaic.backends.cortex_m.program.block import BlockInstruction, InstructionBlock, is_load, with_late_loads
+from tosaic.backends.cortex_m.program.inline_assembly import assembly
+from tosaic.backends.cortex_m.program.list_scheduler import ordered
 from tosaic.backends.target import Pipeline
 from tosaic.support.errors import BackendError
 from tosaic.support.registry import Registry

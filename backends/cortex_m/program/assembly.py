@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from tosaic.backends.cortex_m.nest.block import BlockInstruction, InstructionBlock, cycles_of, ordered
 from tosaic.backends.cortex_m.program.affine import Affine
+from tosaic.backends.cortex_m.program.block import BlockInstruction, InstructionBlock
+from tosaic.backends.cortex_m.program.list_scheduler import cycles_of, ordered
 from tosaic.backends.cortex_m.program.rewriting import meaning
 from tosaic.backends.cortex_m.program.row import Row
 from tosaic.backends.cortex_m.program.tree import (

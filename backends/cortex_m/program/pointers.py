@@ -8,8 +8,8 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from tosaic.backends.cortex_m.nest.block import BlockInstruction, advance
 from tosaic.backends.cortex_m.program.affine import Affine
+from tosaic.backends.cortex_m.program.block import BlockInstruction, advance
 from tosaic.backends.cortex_m.program.row import Row
 from tosaic.backends.cortex_m.program.tree import For
 

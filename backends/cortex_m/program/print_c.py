@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from tosaic.backends.cortex_m.kernel import weights_at
-from tosaic.backends.cortex_m.nest.block import cycles_of
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.assembly import Assembly, assembled, register
+from tosaic.backends.cortex_m.program.list_scheduler import cycles_of
 from tosaic.backends.cortex_m.program.memory import constant_offsets, scratch_offsets, weights_of
 from tosaic.backends.cortex_m.program.ops import LOOKUP, OPS
 from tosaic.backends.cortex_m.program.overlap import overlaps

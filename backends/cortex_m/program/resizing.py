@@ -12,6 +12,9 @@ from tosaic.backends.cortex_m.program.rewriting import nested, seq
 from tosaic.backends.cortex_m.program.text import parse_access, parse_statement
 from tosaic.backends.cortex_m.program.tree import Access, Alloc, Assign, Buffer, For, Op, Program, Statement, Value
 
+MOST_WEIGHT = 255
+"""Sums of int8 with weights of so much in all fit into int16."""
+
 
 @dataclass(frozen=True)
 class ResizedAxis:
@@ -141,7 +144,7 @@ class Resizing:
 
     def _behind_blend(self, results: Statement, total: str, tall: int) -> Statement:
         """What reads `V` behind what makes it."""
-        blended = "i16" if self.element == "i8" and tall < 1 << 8 else total
+        blended = "i16" if self.element == "i8" and tall <= MOST_WEIGHT else total
         blend = parse_statement(f"V[i] = lookup(a[b, i], y0[y]) * ({tall} - wy[y]) + lookup(a[b, i], y1[y]) * wy[y]")
         return Alloc(Buffer("V", blended, (self.row,), "scratch"), seq(For("i", self.row, blend), results))
 
@@ -151,6 +154,60 @@ class Resizing:
         if self.narrow is not None:
             return self.narrow.of(Access("S"))
         return self.epilogue.of("S", "")
+
+
+@dataclass(frozen=True)
+class GatheredResizing(Resizing):
+    """Bilinear RESIZE of int8 of which each element of a row of results has its own numbers in tables: where both of
+    its neighbors lie, and what they weigh."""
+
+    @property
+    def wide(self) -> bool:
+        """Whether sums of two columns take more than sixteen bits; those of two rows never do."""
+        return self.rows.numerator * self.columns.numerator > MOST_WEIGHT
+
+    @property
+    def elements(self) -> int:
+        """Of a row of results."""
+        return self.columns.count * self.channels
+
+    @property
+    def tables(self) -> Mapping[str, np.ndarray]:
+        *neighbors, weight = self.columns.neighbors
+        found = {name: table for name, table in super().tables.items() if "y" in name}
+        for number, (places, weights) in enumerate(
+            zip(neighbors, (self.columns.numerator - weight, weight), strict=True)
+        ):
+            each = places[:, None] * self.channels + np.arange(self.channels)
+            found |= {
+                f"g{number}": _narrowed(each.ravel()),
+                f"u{number}": np.repeat(weights, self.channels).astype(np.int16),
+            }
+        return found
+
+    def program(self) -> Program:
+        """`V` is a row of blended pixels, `L` and `R` are a result's neighbors in it, `S` is its sum."""
+        assert self.epilogue is not None
+        steps = (
+            "L = lookup(V[0], g0[j])",
+            "R = lookup(V[0], g1[j])",
+            "S = 0",
+            "S += mul(L, u0[j])",
+            "S += mul(R, u1[j])",
+        )
+        made: Statement = seq(
+            *map(parse_statement, steps), Assign(parse_access("out[b, y, j]"), self.epilogue.of("S", ""))
+        )
+        for name, dtype in (("S", "i32" if self.wide else "i16"), ("R", "i16"), ("L", "i16")):
+            made = Alloc(Buffer(name, dtype, (), "scratch"), made)
+        arguments = (
+            Buffer("a", "i8", (self.batch, self.rows.extent * self.row), "in"),
+            Buffer("out", "i8", (self.batch, self.rows.count, self.elements), "out"),
+            *_buffers(self.tables),
+            *self.epilogue.constants(()),
+        )
+        turn = self._behind_blend(For("j", self.elements, made), "i32", self.rows.numerator)
+        return Program(arguments, nested(turn, b=self.batch, y=self.rows.count))
 
 
 @dataclass(frozen=True)

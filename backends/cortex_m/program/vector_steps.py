@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from tosaic.backends.cortex_m.nest.block import BlockInstruction, advance
 from tosaic.backends.cortex_m.program.assembly import register
+from tosaic.backends.cortex_m.program.block import BlockInstruction, advance
 from tosaic.backends.cortex_m.program.pointers import Address
 from tosaic.backends.cortex_m.program.rewriting import changes_target, meaning
 from tosaic.backends.cortex_m.program.tree import (

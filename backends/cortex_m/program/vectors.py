@@ -9,17 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tosaic.backends.cortex_m.nest.assembly import VECTORS, assembly, low_registers
-from tosaic.backends.cortex_m.nest.block import (
-    BlockInstruction,
-    InstructionBlock,
-    Ordered,
-    cycles_of,
-    ordered,
-    with_late_loads,
-)
 from tosaic.backends.cortex_m.program.assembly import flat
+from tosaic.backends.cortex_m.program.block import BlockInstruction, InstructionBlock, with_late_loads
 from tosaic.backends.cortex_m.program.check import SLACK
+from tosaic.backends.cortex_m.program.inline_assembly import VECTORS, assembly, low_registers
+from tosaic.backends.cortex_m.program.list_scheduler import Ordered, cycles_of, ordered
 from tosaic.backends.cortex_m.program.pointers import SPREADS, Pointers, PointerUse, bytes_ahead, planned
 from tosaic.backends.cortex_m.program.tree import BYTES, Alloc, Buffer, For, Instr, RefusedError, Statement
 from tosaic.backends.cortex_m.program.vector_order import SHARED, behind_loop, running_ahead, sharing_numbers

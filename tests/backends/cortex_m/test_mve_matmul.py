@@ -13,7 +13,7 @@ from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.kernels.matmul import Matmul
 from tosaic.backends.cortex_m.program.kernel import built
 from tosaic.backends.cortex_m.program.text import listing
-from tosaic.tuner.space import Schedule, Space
+from tosaic.tuner.space import Space
 
 FAMILY = Matmul()
 
@@ -33,14 +33,17 @@ def test_random_sizes_zero_points_and_schedules_are_exact(tmp_path):
 
 def test_a_transposed_operand_is_read_where_it_lies(tmp_path):
     """Queries with keys: of a part of a vector, of vectors, of more and less than those, in blocks and turns of any
-    number."""
+    number; with bounds, a table, and a scale by column."""
     rng, choose, cases = np.random.default_rng(3), random.Random(0), []
     for batch, rows, depth, columns in [
         (2, 2, 8, 40), (1, 4, 4, 16), (2, 4, 16, 300), (1, 3, 24, 20), (1, 1, 48, 130), (1, 2, 37, 19), (1, 2, 64, 16),
     ]:  # fmt: skip
-        layer = mve_layers.matmul(rng, batch, rows, depth, columns, transposed=True)
-        assert layer.space(FAMILY).default() == Schedule.of("keys")
-        cases.append(layer.case(FAMILY))
+        kind: dict = choose.choice(({}, {"clamp": (-70, 80)}, {"table": True}, {"per_column": True}))
+        layer = mve_layers.matmul(rng, batch, rows, depth, columns, transposed=True, **kind)
+        first = layer.space(FAMILY).variants[0]
+        assert first.name == "in_place"
+        space = Space((first,))
+        cases += [layer.case(FAMILY, schedule) for schedule in (space.default(), space.sample(choose))]
     for batch, rows, depth, columns in [(2, 7, 8, 24), (1, 9, 20, 33), (2, 5, 16, 10), (1, 2, 12, 40)]:
         layer = mve_layers.matmul(rng, batch, rows, depth, columns, clamp=(-70, 80), transposed=True)
         cases += [layer.case(FAMILY), layer.case(FAMILY, layer.space(FAMILY).sample(choose))]

@@ -10,16 +10,10 @@ from golden_files import assert_golden
 
 from tosaic.backends.cores.cortex_m55 import PIPELINE
 from tosaic.backends.cortex_m.kernels import depthwise
-from tosaic.backends.cortex_m.nest.block import (
-    PRIORITIES,
-    BlockInstruction,
-    InstructionBlock,
-    Issue,
-    ordered,
-    with_late_loads,
-)
 from tosaic.backends.cortex_m.nest.nest import PRIMITIVES, Nest, NestPrimitive, parse_trace, print_trace
 from tosaic.backends.cortex_m.nest.spaces import ISSUES
+from tosaic.backends.cortex_m.program.block import BlockInstruction, InstructionBlock, with_late_loads
+from tosaic.backends.cortex_m.program.list_scheduler import PRIORITIES, Issue, ordered
 from tosaic.backends.simulators.cycle_model import decoder, issue_cycles
 from tosaic.support.errors import BackendError
 from tosaic.tuner.space import Schedule

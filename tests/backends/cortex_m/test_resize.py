@@ -6,18 +6,11 @@ import numpy as np
 import pytest
 from board import M0, M3, M4, M55, Case, run_cases
 from family_cases import Build, evaluate_all, outcomes_of, task_of
-from golden_files import assert_golden
+from golden_files import assert_golden_text
 from tosa_graphs import Graph
 
-from tosaic.backends.cores.cortex_m55 import PIPELINE
-from tosaic.backends.cortex_m.nest.blend_finish import Average
-from tosaic.backends.cortex_m.nest.blends import Blends, scheduled
-from tosaic.backends.cortex_m.nest.lane_access import Code, LaneAccess, placed
-from tosaic.backends.cortex_m.nest.nest import parse_trace
 from tosaic.backends.cortex_m.program.resizing import NarrowScale
-from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.backends.reference.bounds import beyond_bounds
-from tosaic.support.errors import BackendError
 from tosaic.support.mlir import functions, ir, parse
 from tosaic.tuner.space import Schedule
 
@@ -127,45 +120,16 @@ def test_others_are_left_to_the_generic_path(build):
     assert {variant.name for variant in task_of(build).space.variants} == {"linalg.loops"}
 
 
-def _doubled() -> KernelTask:
-    return task_of(lambda g: resized(g, (1, 4, 4, 17), *CENTERED), ("resize",))
+def test_steps_tree_and_c_of_one_schedule_stay_what_they_are():
+    task = task_of(lambda g: resized(g, (1, 4, 4, 5), *CENTERED), ("resize",))
+    schedule = Schedule.of("resize.gathers", vectors=2, ahead=2)
+    steps = "".join(f"{step}\n" for step in task.trace(schedule))
+    assert_golden_text("program_gathers.txt", f"{steps}\n{task.generate(schedule).text}")
 
 
-def test_the_c_of_one_schedule_stays_what_it_is():
-    schedule = Schedule.of("resize.channels", blend=2, out=2, ahead=0)
-    assert_golden("resize.c", _doubled().generate(schedule), "INLINE void blended")
-
-
-def test_accesses_in_reach_share_a_position_of_their_pointer():
-    code: Code = [LaneAccess("vldrb.u8", f"v{at}", "p0", at, 127) for at in (0, 100, 400)]
-    instructions, bases = placed(code, {"p": 16})
-    assert [f"{i.mnemonic} {i.operands}" for i in instructions] == [
-        "vldrb.u8 {v0}, [{p0}, #-100]",
-        "vldrb.u8 {v100}, [{p0}, #0]",
-        "addw {p0}, {p0}, #300",
-        "vldrb.u8 {v400}, [{p0}, #0]",
-        "subw {p0}, {p0}, #284",
-    ]
-    assert bases == {"p0": 100}
-
-
-WHAT = Blends(1, 8, 8, 4, 4, 16, Average(0, 0, 0, 4, 0))
-
-
-def test_a_trace_replays_to_the_same_nest():
-    kernel = scheduled(WHAT, Schedule.of("columns", blend=2, out=2, ahead=1), PIPELINE)
-    assert kernel.gathers
-    assert WHAT.nest.replay(parse_trace("\n".join(map(str, kernel.nest.trace)))) == kernel.nest
-
-
-@pytest.mark.parametrize(
-    ("variant", "knobs", "message"),
-    [
-        ("channels", {"out": 3}, "`c` of 16 cannot be split by 24"),
-        ("columns", {"blend": 9}, "`i` of 64 cannot be split by 72"),
-    ],
-    ids=["channels", "row"],
-)
-def test_the_verifier_says_what_is_illegal(variant, knobs, message):
-    with pytest.raises(BackendError, match=message):
-        scheduled(WHAT, Schedule.of(variant, **{"blend": 1, "out": 1, "ahead": 0, **knobs}), PIPELINE)
+def test_rows_of_few_elements_are_not_gathered():
+    task = task_of(
+        lambda g: g.requantize(g.resize(g.input((1, 5, 9, 1)), "BILINEAR", (2, 4, 2, 4), (0, 0), (0, 0)), "i8", 1 / 4),
+        ("resize",),
+    )
+    assert task.default().variant == "resize.program"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tosaic.backends.cortex_m.nest.block import BlockInstruction
 from tosaic.backends.cortex_m.nest.lane_rows.plain import Plain
 from tosaic.backends.cortex_m.nest.lanes import RELATIONS, Value
 from tosaic.backends.cortex_m.nest.turn import LANE_ROWS, Form, LaneRow, Turn
+from tosaic.backends.cortex_m.program.block import BlockInstruction
 
 
 @LANE_ROWS.register

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from tosaic.backends.cortex_m.nest.block import BlockInstruction
 from tosaic.backends.cortex_m.nest.lanes import RELATIONS, Value
 from tosaic.backends.cortex_m.nest.turn import LANE_ROWS, Form, LaneRow, Turn
+from tosaic.backends.cortex_m.program.block import BlockInstruction
 
 _WORD = Form(32, 32)
 

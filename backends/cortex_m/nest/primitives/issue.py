@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tosaic.backends.cortex_m.nest.block import PRIORITIES, Issue
 from tosaic.backends.cortex_m.nest.nest import PRIMITIVES, Argument, Nest, NestPrimitive
+from tosaic.backends.cortex_m.program.list_scheduler import PRIORITIES, Issue
 from tosaic.support.errors import BackendError
 
 

@@ -1,41 +1,64 @@
-"""The primitive that merges neighbors."""
+"""The primitive that merges loops."""
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.legal import Use, uses
 from tosaic.backends.cortex_m.program.primitives.loops import plain
-from tosaic.backends.cortex_m.program.rewriting import at, exchanged, seq, tables_of, written_by
+from tosaic.backends.cortex_m.program.rewriting import at, exchanged, seq, tables_of, touches, written_by
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive
-from tosaic.backends.cortex_m.program.tree import For, Program, RefusedError, Seq
+from tosaic.backends.cortex_m.program.tree import Alloc, For, Program, RefusedError, Seq, Statement
 
 
 @PRIMITIVES.register
 class Merge(Primitive):
-    """`merge(x, y)`: two loops of as many turns, `y` right behind `x`, become one. `distribute` is the opposite."""
+    """`merge(x, y)`: two loops of as many turns, `y` behind `x`, become one, where `y` was. What stands between has
+    nothing to do with `x`. `distribute` is the opposite."""
 
     name = "merge"
     takes = ("loop", "loop")
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         first, second = (plain(program.loop(str(name))) for name in arguments)
-        around = next((s for s in program.statements if isinstance(s, Seq) and _follows(s, first, second)), None)
-        if around is None:
-            raise RefusedError(f"`{second.var}` is not right behind `{first.var}`")
+        around = next((s for s in program.statements if isinstance(s, Seq) and any(p is first for p in s.body)), None)
+        passed = _between(around, first, second) if around is not None else None
+        if around is None or passed is None:
+            raise RefusedError(f"`{second.var}` is not behind `{first.var}`")
         if (first.extent, first.step, first.early) != (second.extent, second.step, second.early):
             raise RefusedError(f"`{first.var}` and `{second.var}` turn over other numbers")
+        if any(_meet(first, s) for s in passed):
+            raise RefusedError(f"`{first.var}` does not move past what is between")
         moved = at(second.body, {second.var: Affine.of(first.var)})
         _guard_order(program, first, replace(first, body=moved))
         merged = replace(first, body=seq(first.body, moved))
-        left = [merged if s is first else s for s in around.body if s is not second]
+        left = [exchanged(s, second, merged) for s in around.body if s is not first]
         return replace(program, body=exchanged(program.body, around, seq(*left)))
 
 
-def _follows(s: Seq, first: For, second: For) -> bool:
-    return any(a is first and b is second for a, b in itertools.pairwise(s.body))
+def _between(around: Seq, first: For, second: For) -> Sequence[Statement] | None:
+    """What stands between two loops, the second one perhaps where a buffer lives; None where it is not behind."""
+    at_first = next(number for number, s in enumerate(around.body) if s is first)
+    parts, passed = around.body[at_first + 1 :], list[Statement]()
+    while not any(s is second for s in parts):
+        *others, last = parts or (around,)
+        if not isinstance(last, Alloc):
+            return None
+        passed += others
+        parts = last.body.body if isinstance(last.body, Seq) else (last.body,)
+    return [*passed, *itertools.takewhile(lambda s: s is not second, parts)]
+
+
+def _meet(one: Statement, other: Statement) -> bool:
+    """Whether one of two statements writes a buffer that the other touches; both may add to one."""
+    ways = dict[str, set[str]]()
+    for how, access in (*touches(one), *touches(other)):
+        ways.setdefault(access.buffer, set()).add(how)
+    shared = {access.buffer for _, access in touches(one)} & {access.buffer for _, access in touches(other)}
+    return any(ways[name] not in ({"read"}, {"add"}) for name in shared)
 
 
 def _guard_order(program: Program, first: For, second: For) -> None:

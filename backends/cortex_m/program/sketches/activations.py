@@ -33,6 +33,8 @@ def summed_apart(part: RowPart) -> Iterator[str]:
     yield f"distribute({block}, 2)"
     if s.together < s.row:
         yield f"reorder({part.inner}, x{part.behind})"
+    if s.in_place:
+        return
     w = part.named("W")
     yield f"stage(b, {part.loop}, {w}, scratch)"
     if not s.transposed:

@@ -113,7 +113,7 @@ def finished(
         if factor != "offset_half":
             yield from _number(factor, outer, region, uniform=uniform)
     if lanes.dtype == "i16":
-        yield from _halves(average, around, region)
+        yield from in_halves(average, around, region)
         if average.centered:
             yield from _number("offset_half", outer, region, uniform=uniform) if average.places else _shared_offset()
         yield placed
@@ -136,7 +136,7 @@ def _number(factor: str, outer: str, region: str, *, uniform: bool) -> Iterator[
     yield f"stage({own if uniform else factor}, {outer}, {own}_g, r)"
 
 
-def _halves(average: PoolAverage, around: str, region: str) -> Iterator[str]:
+def in_halves(average: PoolAverage, around: str, region: str) -> Iterator[str]:
     """Eight sums of sixteen bits: even and odd ones are scaled in vectors of their own."""
     made = "out"
     if average.result == "i8":

@@ -188,6 +188,7 @@ class PixelRows:
         constant: whether the host lays the weights out; else they are the second operand of a MATMUL, a part of which
             is copied to `W`.
         transposed: whether that lies by columns.
+        in_place: whether these are read where they lie, and what zero points add to a column is added up beside sums.
         element: the type of a window's elements; weights are bytes.
         parts: of a sum of 48 bits, of which each is one of so many elements; 0 of one that fits int32.
     """
@@ -211,6 +212,7 @@ class PixelRows:
     strip: ImageStrip | None = None
     constant: bool = True
     transposed: bool = False
+    in_place: bool = False
     element: str = "i8"
     parts: int = 0
 
@@ -218,6 +220,12 @@ class PixelRows:
     def lanes(self) -> int:
         """Elements of a vector of a window."""
         return lanes_of(self.element)
+
+    @property
+    def pairs(self) -> bool:
+        """Whether sums of columns that are read in place are stored two at a time: there are registers for them, and
+        these are within the reach of a pointer."""
+        return self.row <= 2 and self.vectors + (self.short > 0) == 1
 
     @property
     def sums(self) -> int:

@@ -144,6 +144,11 @@ class RowPart:
         return found + [group.of_pixels(pixels) for group in found if pixels]
 
     @property
+    def in_place(self) -> tuple[str, int]:
+        """The hardware loop of sums of columns that are read in place, and its turns."""
+        return f"sj{self.behind}", self.block // LANES if self.whole else self.block
+
+    @property
     def once(self) -> int:
         """Channels whose constants are copied at a time."""
         return self.block if self.s.blocks_outside else self.channels

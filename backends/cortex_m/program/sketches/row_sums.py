@@ -42,18 +42,13 @@ def row_sums(part: RowPart) -> Iterator[str]:
 
 def in_order(part: RowPart, *constants: str) -> Iterator[str]:
     """The loop over the channels of a part, and its constants, in the order in which results are finished."""
-    loop, total = part.inner, part.named("S")
+    loop = part.inner
     if part.s.parts > 1:
         yield f"reorder({loop}, sp)"
     if part.pixel:
         yield f"reorder({loop}, sx{part.behind})"
     if part.whole:
         yield from (f"split({loop}, sh, 2)", f"split({loop}, sq, 2)", f"split({loop}, si, 4)")
-        if part.block > LANES:
-            yield from (f"divide_dim({total}, 0, {LANES})", f"divide_dim({total}, 1, 4)")
-            yield f"divide_dim({total}, 2, 2)"
-        else:
-            yield from (f"divide_dim({total}, 0, 4)", f"divide_dim({total}, 1, 2)")
     yield from _places(part)
     if part.whole:
         yield from [] if part.s.constant else ordered_weights(part)
@@ -62,6 +57,60 @@ def in_order(part: RowPart, *constants: str) -> Iterator[str]:
         yield from (f"pack({constant})" for constant in constants)
     if part.whole:
         yield from (f"fuse({loop}, sh)", "fuse(sh, sq)", "fuse(sq, si)")
+
+
+def sums_in_place(part: RowPart) -> Iterator[str]:
+    """The sums of columns of a MATMUL that are read where they lie, of all rows in a turn, and of what zero points add
+    to them."""
+    s, own, around = part.s, part.behind, f"{part.loop}m"
+    turn, turns = part.in_place
+    inner, each = "th" if part.whole else turn, f"sx{own}b" if part.pixel else ""
+    both = s.vectors > 0 and s.short > 0
+    yield from _places(part)
+    yield from [f"distribute(sx{own})"] * (each != "")
+    yield f"split({around}, {turn}, {turns})"
+    if part.whole and s.pairs:
+        # Those of two columns that lie side by side in the order of the finish.
+        yield from ("split(ti, tc, 2)", "reorder(tc, tq)", "reorder(tc, th)", "distribute(tc)", "merge(tcb, tcd)")
+    yield from (f"stage({part.named('S')}, {inner}, R{own}, r)", f"stage({part.named('Z')}, {inner}, Zr{own}, r)")
+    if both:
+        yield from (f"cut({depth}{own}, {LANES * s.vectors}, r)" for depth in ("k", "zk"))
+    yield from [f"distribute({each})"] * (both and each != "")
+    if s.vectors:
+        yield from _beside(own, "", each, LANES)
+        yield f"spread(az, {around}, qa{own}, q, i8, zl{own})"
+        yield from _rows_in_place(part, each)
+    if s.short:
+        last = f"zk{own}{'_r' * both}"
+        yield from _beside(own, "_r" * both, f"{each}b" if both and each else each, s.short)
+        yield f"stage(b, {last}, vs{own}, q)"
+        yield f"stage(a, {around}, vr{own}, q{f', i8, {last}' * both})"
+        yield from (f"spread(az, {around}, qs{own}, q, i8, zl{own}{'_r' * both})", f"drop({last})")
+
+
+def _beside(own: str, behind: str, each: str, lanes: int) -> Iterator[str]:
+    """The steps that add up vectors of a column beside those of all rows."""
+    k, zk = f"k{own}{behind}", f"zk{own}{behind}"
+    yield from (f"split({k}, kl{own}{behind}, {lanes})", f"split({zk}, zl{own}{behind}, {lanes})")
+    yield from [f"reorder({each}, {k})"] * (each != "")
+    yield f"merge({zk}, {k})"
+
+
+def _rows_in_place(part: RowPart, each: str) -> Iterator[str]:
+    """The whole vectors of a column, and of all rows: the first ones of these stay."""
+    s, own, around, depth = part.s, part.behind, f"{part.loop}m", f"zk{part.behind}"
+    if 0 < s.held < s.vectors:
+        yield f"cut({depth}, {s.held}, h)"
+    if s.held < s.vectors:
+        behind = "_h" * (s.held > 0)
+        last = f"{depth}{behind}"
+        yield f"stage(b, {last}, vx{own}, q)"
+        yield f"stage(a, {f'{each}{behind}' if each else last}, vy{own}, q)"
+    if s.held:
+        yield f"stage(b, {depth}, va{own}, q)"
+        within = s.short > 0 or s.held < s.vectors
+        yield f"stage(a, {around}, vh{own}, q{f', i8, {depth}' * within})"
+        yield from [f"split(vh{own}{int(each != '')}, hl{own}, {LANES})"] * (s.held > 1)
 
 
 def _tiles(part: RowPart, groups: list[SumGroup]) -> Iterator[str]:
@@ -81,10 +130,12 @@ def _tiles(part: RowPart, groups: list[SumGroup]) -> Iterator[str]:
 
 def _places(part: RowPart) -> Iterator[str]:
     """The sums of a pixel side by side, in the order in which they are finished."""
-    counted = 1
-    order = [0]
+    total, counted, order = part.named("S"), 1, [0]
     if part.whole:
-        order = [0, 3, 2, 1] if part.block > LANES else [2, 1, 0]
+        several = int(part.block > LANES)
+        yield from [f"divide_dim({total}, 0, {LANES})"] * several
+        yield from (f"divide_dim({total}, {several}, 4)", f"divide_dim({total}, {several + 1}, 2)")
+        order = [0, 3, 2, 1] if several else [2, 1, 0]
         counted = len(order)
     first = [counted] if part.s.parts > 1 else []
     outer = part.s.around + (part.s.parts > 0)
@@ -93,7 +144,7 @@ def _places(part: RowPart) -> Iterator[str]:
         first.append(pixel)
     order = [*first, *order, *(d for d in dims if d not in first)]
     if order != sorted(order) and part.block > 1:
-        yield f"reorder_dims({part.named('S')}, d{''.join(map(str, order))})"
+        yield f"reorder_dims({total}, d{''.join(map(str, order))})"
 
 
 def _added(g: SumGroup) -> Iterator[str]:

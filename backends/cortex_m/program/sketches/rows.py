@@ -21,7 +21,7 @@ from tosaic.backends.cortex_m.program.sketches.activations import (
 from tosaic.backends.cortex_m.program.sketches.copies import copied
 from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, PixelRows, lanes_of
 from tosaic.backends.cortex_m.program.sketches.row_parts import RowPart, row_parts
-from tosaic.backends.cortex_m.program.sketches.row_sums import row_sums
+from tosaic.backends.cortex_m.program.sketches.row_sums import row_sums, sums_in_place
 from tosaic.backends.cortex_m.program.sketches.strips import brought, filled, opened, read_in_place
 
 
@@ -46,7 +46,9 @@ def rows_of_pixels(s: PixelRows) -> Iterator[str]:
     if s.copied:
         yield from (step for part in parts for step in _copied(part))
     if not s.constant:
-        yield from (*pixel_terms(s.depth, s.row), *(step for part in parts for step in brought_together(part)))
+        yield from pixel_terms(s.depth, s.row)
+    if not s.constant and not s.in_place:
+        yield from (step for part in parts for step in brought_together(part))
     for part in parts:
         yield from _selected(part)
     # What runs ahead comes last: schedules that differ in that alone share all trees before.
@@ -122,7 +124,7 @@ def values(part: RowPart) -> Iterator[str]:
 def _scheduled(part: RowPart) -> Iterator[str]:
     """Its sums and its finish."""
     yield from finish(part)
-    yield from row_sums(part)
+    yield from sums_in_place(part) if part.s.in_place else row_sums(part)
 
 
 def finish(part: RowPart) -> Iterator[str]:
@@ -133,6 +135,8 @@ def finish(part: RowPart) -> Iterator[str]:
         yield f"split({part.loop}, {part.inner}, {part.block})"
     alone = not part.pixel and part.s.parts < 2
     yield from (f"expand({part.named('S')}, {part.inner})", f"distribute({part.inner}{', 2' * alone})")
+    if part.s.in_place:
+        yield f"merge({part.loop}m, {part.inner})"
     if not part.s.parts:
         yield from _narrowed(part) if part.whole else _fours(part)
 
@@ -150,12 +154,19 @@ def _copied(part: RowPart) -> Iterator[str]:
 
 def _selected(part: RowPart) -> Iterator[str]:
     """Its instructions."""
-    for group in part.groups:
-        yield f"select({group.around}, mve)"
-        if not part.s.constant and part.s.short and not part.s.unroll:
-            yield f"unmask({group.turned})"
-        yield from _turned(group.around, group.turned, group.turns)
+    for around, turned, turns, _ in _added(part):
+        yield f"select({around}, mve)"
+        if not part.s.constant and part.s.short and not part.s.unroll and not part.s.in_place:
+            yield f"unmask({turned})"
+        yield from _turned(around, turned, turns)
     yield from finish_selected(part)
+
+
+def _added(part: RowPart) -> list[tuple[str, str, int, int]]:
+    """The blocks of its sums: the loop of which a turn is one, its hardware loop, the turns and the loads of that."""
+    if part.s.in_place:
+        return [(f"{part.loop}m", *part.in_place, part.s.vectors + (part.s.short > 0))]
+    return [(g.around, g.turned, g.turns, g.loads) for g in part.groups]
 
 
 def finish_selected(part: RowPart) -> Iterator[str]:
@@ -179,10 +190,10 @@ def _turned(around: str, turn: str, turns: int) -> Iterator[str]:
 
 def _hoisted(part: RowPart) -> Iterator[str]:
     """Loads that run ahead."""
-    for group in part.groups:
-        ahead = min(part.s.ahead, group.loads)
-        if ahead and group.turns > 1:
-            yield f"hoist({group.turned}, {ahead})"
+    for _, turned, turns, loads in _added(part):
+        ahead = min(part.s.ahead, loads)
+        if ahead and turns > 1:
+            yield f"hoist({turned}, {ahead})"
     yield from finish_hoisted(part)
 
 

@@ -178,7 +178,8 @@ def inputs_of(row: Row, program: Program, rng: np.random.Generator) -> dict[str,
             most = 1 << (8 * min(BYTES[b.dtype], narrow) - 1)
             low = -most
             if isinstance(what, Reduce):
-                most = min(most, 1 << 30 if b.name.startswith(what.target.buffer) else 23_000)
+                factor = 180 if width[what.target.buffer] == 2 and isinstance(what.value, Op) else 23_000
+                most = min(most, 1 << 30 if b.name.startswith(what.target.buffer) else factor)
                 low = -most
             if sums and halves:
                 most = min(most, 1 << 15)
@@ -187,7 +188,7 @@ def inputs_of(row: Row, program: Program, rng: np.random.Generator) -> dict[str,
                 low, most = low // 2, most // 2
             if isinstance(what.value, Op) and what.value.name in SHIFTS and b.name.startswith("b"):
                 low, most = SHIFTS[what.value.name]
-            if row.gathers and b.dtype == "i32":
+            if row.gathers and b.name.startswith("i_") and b.dtype != "i8":
                 low, most = 0, ENTRIES
             found[b.name] = rng.integers(low, most, b.shape).astype(NUMPY[b.dtype])
             if row.name in ("at_least", "at_most"):

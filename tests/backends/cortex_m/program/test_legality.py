@@ -47,11 +47,23 @@ LATER = nest("T[i, 2 * j] = a[i, j]", "T[i, 2 * j + 1] += 2")
 SIDES = nest("T[i, j] = a[i, j]", "T[i, j + 4] = a[i, j + 1]")
 NEXT = square("for i < 4:", "  T[i, 0] = a[i, 0]", "for j < 4:", "  T[j, 1] = T[j + 1, 0]")
 FEWER = square("for i < 4:", "  T[i, 0] = a[i, 0]", "for j < 3:", "  T[j, 1] = a[j, 0]")
+PAST = square(
+    "for i < 4:",
+    "  T[i, 0] += 1",
+    "T[0, 0] += 2",
+    "U: i32[4] in scratch",
+    "for k < 4:",
+    "  U[k] = 3",
+    "for j < 4:",
+    "  T[j, 1] = U[j]",
+)
+BETWEEN = square("for i < 4:", "  T[i, 0] += 1", "T[0, 0] = 2", "for j < 4:", "  T[j, 1] = 3")
 SAME = square("for i < 4:", "  T[i, 0] = a[i, 0]", "for j < 4:", "  T[j, 1] = T[j, 0]")
 
 REFUSED = {
     "NEXT: merge(i, j)": "turns of `i` and of what is behind meet in T",
-    "NEXT: merge(j, i)": "`i` is not right behind `j`",
+    "NEXT: merge(j, i)": "`i` is not behind `j`",
+    "BETWEEN: merge(i, j)": "`i` does not move past what is between",
     "FEWER: merge(i, j)": "`i` and `j` turn over other numbers",
     "SHIFTED: reorder(i, j)": "turns of `i` and `j` meet in T",
     "OVERLAPPING: reorder(i, j)": "turns of `i` and `j` meet in T",
@@ -78,6 +90,7 @@ def test_an_order_that_matters_is_kept(case):
         "ADDED: reorder(i, j)",
         "ADDED: distribute(j)",
         "SAME: merge(i, j)",
+        "PAST: merge(i, j)",
         "SIDES: reorder(i, j)",
         "GUARDED: stage(T, j, s, r)",
         "GUARDED: stage(T, i, s, scratch)",

@@ -1,0 +1,154 @@
+"""What the instructions of a turn need of each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tosaic.backends.cortex_m.program.block import VARIABLE, BlockInstruction, InstructionBlock
+from tosaic.backends.simulators.cycle_model import Decoder
+from tosaic.backends.target import Timing
+
+
+@dataclass
+class DependentInstruction:
+    """An instruction as the scheduler sees it.
+
+    Args:
+        names: the vector behind each name that is not a fixed register.
+        needs: instructions that must be issued before.
+        fed_by: those of them whose results it reads.
+        gives: the vector that it starts, if any.
+        takes: the vectors that it reads or changes.
+        copy: the number of the hoisted load that it repeats for the next turn.
+        offsets: those of `fed_by` whose results are the offsets of this gather.
+        ahead: whether it belongs to the next turn.
+        access: of memory, as the scoreboard sees it.
+    """
+
+    instruction: BlockInstruction
+    timing: Timing
+    names: dict[str, int]
+    needs: set[int]
+    fed_by: set[int]
+    gives: int | None
+    takes: set[int]
+    copy: int | None = None
+    offsets: frozenset[int] = frozenset()
+    ahead: bool = False
+    access: str = ""
+
+
+_AT_ONCE = Timing("alu", 1, 1)
+
+
+class Dependences:
+    """The instructions of a turn with values for names: a vector that is written anew is a new value."""
+
+    def __init__(self, block: InstructionBlock, decode: Decoder | None, hoisted: int) -> None:
+        self.block, self.decode = block, decode
+        self.nodes: list[DependentInstruction] = []
+        self.users: list[set[int]] = []
+        self._current: dict[str, int] = {}
+        self._source: dict[int, int] = {}
+        self._writer: dict[str, int] = {}
+        self._readers: dict[str, set[int]] = {}
+        hoisted_loads = [] if block.opening else self._opening(hoisted)
+        self.entry = [block.body[i] for i in hoisted_loads]
+        self.crossing = [self.vector(load) for load in self.entry] or self._crossing()
+        for name in self.crossing:
+            self._start(name)
+        for i, instruction in enumerate(block.body):
+            if i in hoisted_loads:
+                self._current[self.vector(instruction)] = hoisted_loads.index(i)
+            else:
+                self._add(instruction)
+        for number, instruction in enumerate(self.entry):
+            self._add(instruction, True, number)
+        for instruction in block.opening:
+            crosses = [name for name in instruction.writes if name in self.crossing and name not in instruction.keeps]
+            self._add(instruction, True, self.crossing.index(crosses[0]) if crosses else None)
+
+    def _opening(self, hoisted: int) -> list[int]:
+        """The first instructions that start a vector from registers as they are when the turn begins."""
+        fixed, found, changed = self.block.registers, list[int](), set[str]()
+        for i, instruction in enumerate(self.block.body):
+            touched = {name for name in (*instruction.reads, *instruction.writes) if name in fixed}
+            from_fixed = all(name in fixed for name in instruction.reads)
+            starts = from_fixed and any(name not in fixed for name in instruction.writes)
+            if len(found) < hoisted and starts and not touched & changed:
+                found.append(i)
+            else:
+                changed |= {name for name in instruction.writes if name in fixed}
+        return found
+
+    def _crossing(self) -> list[str]:
+        """The vectors that the opening leaves to the body."""
+        left = {name for instruction in self.block.opening for name in instruction.writes} - set(self.block.registers)
+        found = dict[str, None]()
+        for instruction in self.block.body:
+            found |= dict.fromkeys(name for name in instruction.reads if name in left)
+            left -= set(instruction.writes) - set(instruction.keeps)
+        return list(found)
+
+    def loads(self, homes: Mapping[int, str]) -> list[str]:
+        """The hoisted loads as they are executed before the loop."""
+        return [self.text(load, {self.vector(load): number}, homes) for number, load in enumerate(self.entry)]
+
+    def turn(self, order: Sequence[int], homes: Mapping[int, str]) -> tuple[str, ...]:
+        """The lines of the turn, given the register of each value."""
+        return tuple(self.text(self.nodes[i].instruction, self.nodes[i].names, homes) for i in order)
+
+    def text(self, instruction: BlockInstruction, names: Mapping[str, int], homes: Mapping[int, str]) -> str:
+        """The line of an instruction, given the value behind each vector's name and the register of each value."""
+        return instruction.text({**self.block.registers, **{name: homes[value] for name, value in names.items()}})
+
+    def vector(self, instruction: BlockInstruction) -> str:
+        """The name of the vector that an instruction writes."""
+        return next(name for name in instruction.writes if name not in self.block.registers)
+
+    def _start(self, name: str) -> int:
+        self._current[name] = len(self.users)
+        self.users.append(set())
+        return self._current[name]
+
+    def _add(self, instruction: BlockInstruction, ahead: bool = False, copy: int | None = None) -> None:
+        number, fixed = len(self.nodes), self.block.registers
+        needs, fed_by, takes = set[int](), set[int](), set[int]()
+        names: dict[str, int] = {}
+        for name in instruction.reads:
+            if name in fixed:
+                fed_by |= {self._writer[name]} if name in self._writer else set()
+                self._readers.setdefault(name, set()).add(number)
+            else:
+                names[name] = value = self._current[name]
+                takes.add(value)
+                fed_by |= {self._source[value]} if value in self._source else set()
+                needs |= self.users[value] if name in instruction.keeps else set()
+                self.users[value].add(number)
+        gives = None
+        for name in instruction.writes:
+            if name in fixed:
+                needs |= self._readers.get(name, set()) | ({self._writer[name]} if name in self._writer else set())
+                self._writer[name], self._readers[name] = number, set()
+                continue
+            if name not in instruction.keeps:
+                names[name] = gives = self._start(name)
+            self._source[names[name]] = number
+        if copy is not None:
+            needs |= self.users[copy]
+        needs = (needs | fed_by) - {number}
+        timing, access, gathers = self._timing(instruction)
+        offsets = frozenset(self._source[v] for v in takes if v in self._source) if gathers else frozenset[int]()
+        self.nodes.append(
+            DependentInstruction(instruction, timing, names, needs, fed_by, gives, takes, copy, offsets, ahead, access)
+        )
+
+    def _timing(self, instruction: BlockInstruction) -> tuple[Timing, str, bool]:
+        """The timing of an instruction, its access of memory, and whether vectors tell it where to load."""
+        if self.decode is None:
+            return _AT_ONCE, "", False
+        registers = {**dict.fromkeys(instruction.names, "q0"), **self.block.registers}
+        mnemonic, _, operands = VARIABLE.sub("r0", instruction.text(registers)).partition(" ")
+        decoded = self.decode(mnemonic, operands, 4)
+        return decoded.timing, decoded.access, bool(decoded.offsets)

@@ -1,0 +1,276 @@
+"""The list scheduler: blocks of instructions on named registers, ordered for an in-order core.
+
+A vector that an instruction writes without reading it is a new value and gets any free register; every other name
+stands for one register. Loads that open the turn may be hoisted into the turn before, so that no loop waits for them;
+or all code that opens it is, and the end of a turn runs beside the beginning of the next.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+from tosaic.backends.cortex_m.program.block import VARIABLE, InstructionBlock
+from tosaic.backends.cortex_m.program.dependences import Dependences
+from tosaic.backends.simulators.cycle_model import decoder, issue_cycles
+from tosaic.backends.target import Pipeline
+from tosaic.support.errors import BackendError
+
+_REGISTER = re.compile(r"\b[qr]\d+\b")
+# Up to so many instructions, all orders that fit the registers are compared; beyond, the first three.
+_WORTH_COMPARING = 240
+_COMPARED = ("busiest", "loads", "first")
+PRIORITIES = ("best", "longest", "fewest", *_COMPARED)
+"""What goes first of what can start at once: what the most latency follows, what leaves the fewest vectors alive, what
+the busiest pipe waits for, loads before that, what stands first; `best` compares the last three."""
+
+
+class Issue(NamedTuple):
+    """How the list scheduler chooses.
+
+    Args:
+        priority: one of `PRIORITIES`.
+        window: how many of the instructions that stand next it chooses from.
+    """
+
+    priority: str = "best"
+    window: int = 48
+
+
+AS_BEST = Issue()
+
+
+@dataclass(frozen=True)
+class Ordered:
+    """A block in the order of execution: `entry` once before the loop, `turn` in each turn.
+
+    `last` is a turn that begins no other one.
+    """
+
+    entry: tuple[str, ...]
+    turn: tuple[str, ...]
+    last: tuple[str, ...]
+
+
+@lru_cache(maxsize=1024)
+def ordered(block: InstructionBlock, pipeline: Pipeline | None, hoisted: int = 0, issue: Issue = AS_BEST) -> Ordered:
+    """List scheduling on the core's timings.
+
+    Where lifetimes interlock so that the registers do not hold them, fewer vectors live at a time, then some are kept
+    for what is under way, and then fewer loads are hoisted. Of a short turn, the best of several such orders is taken;
+    where there is none, what is given.
+
+    Args:
+        pipeline: timings; None keeps the order that is given.
+        hoisted: how many of the loads that open the turn are executed one turn ahead, at most.
+        issue: what is issued first.
+
+    Raises:
+        BackendError: the vectors do not fit the registers.
+    """
+    found: BackendError | None = None
+    priorities = _COMPARED if issue.priority == "best" else (issue.priority,)
+    for loads in range(hoisted, -1, -1):
+        graph = Dependences(block, decoder(pipeline) if pipeline else None, loads)
+        homes_of: dict[tuple[int, ...], dict[int, str]] = {}
+        for (most, spare), prefers in itertools.product(_attempts(len(block.vectors)), priorities):
+            if spare and homes_of:
+                break
+            try:
+                order = _Order(graph, most, spare, Issue(prefers, issue.window), pipeline).run()
+                homes_of.setdefault(order, _allocate(graph, order))
+            except BackendError as error:
+                found = found or error
+                continue
+            if pipeline is None or (prefers == priorities[-1] and len(order) > _WORTH_COMPARING):
+                break
+        if homes_of:
+            turns = {order: graph.turn(order, homes) for order, homes in homes_of.items()}
+            best = min(turns, key=lambda order: cycles_of(turns[order], pipeline) if pipeline else 0)
+            entry = _opened(block, pipeline, graph) if block.opening else graph.loads(homes_of[best])
+            last = [line for line, i in zip(turns[best], best, strict=True) if not graph.nodes[i].ahead]
+            return Ordered(tuple(entry), turns[best], tuple(last))
+    if pipeline is not None:
+        return ordered(block, None)
+    raise found or BackendError("there are no vector registers")
+
+
+def _opened(block: InstructionBlock, pipeline: Pipeline | None, graph: Dependences) -> Sequence[str]:
+    """The instructions of the opening that are executed before the loop."""
+    homes = dict(zip(graph.crossing, block.vectors, strict=False))
+    free = block.vectors[len(homes) :]
+    return ordered(InstructionBlock(block.opening, {**block.registers, **homes}, free), pipeline).turn
+
+
+def cycles_of(turn: Sequence[str], pipeline: Pipeline, turns: int = 2) -> int:
+    """Cycles of the instructions of a loop's turn, executed so many times in a row."""
+    variables = dict.fromkeys(name for instruction in turn for name in VARIABLE.findall(instruction))
+    used = set(_REGISTER.findall(" ".join(turn)))
+    pools = {kind: itertools.cycle(_unused(kind, count, used)) for kind, count in (("q", 8), ("r", 13))}
+    registers = {name: next(pools["q" if name[1] == "q" else "r"]) for name in variables}
+    code = [line.partition(" ") for instruction in turn for line in instruction.split("\\n")]
+    named = [(mnemonic, VARIABLE.sub(lambda name: registers[name[0]], operands)) for mnemonic, _, operands in code]
+    decoded = [decoder(pipeline)(mnemonic, operands, 4) for mnemonic, operands in named]
+    return issue_cycles(decoded * turns, pipeline)
+
+
+def _unused(kind: str, count: int, used: Set[str]) -> list[str]:
+    """The registers of a kind that no instruction names; all of them where there is none."""
+    names = [f"{kind}{i}" for i in range(count)]
+    return [name for name in names if name not in used] or names
+
+
+def _attempts(vectors: int) -> Iterator[tuple[int, int]]:
+    """How many vectors live at a time, and how many of them are kept for what is under way."""
+    yield from ((most, 0) for most in range(vectors, max(0, vectors - 3), -1))
+    yield from ((vectors, spare) for spare in range(1, vectors - 1))
+
+
+class _Order:
+    """List scheduling: what can start first goes first, then what is preferred, then what stands first.
+
+    Vectors are started in the order in which they stand; at most `most` of them live at a time, and none is started
+    from nothing that would leave fewer than `spare` for the results of others.
+    """
+
+    def __init__(self, graph: Dependences, most: int, spare: int, issue: Issue, pipeline: Pipeline | None) -> None:
+        self.graph, self.nodes, self.most, self.spare, self.issue = graph, graph.nodes, most, spare, issue
+        self.offsets_ahead = pipeline.offsets_ahead if pipeline else 0
+        self.store_to_load = pipeline.store_to_load if pipeline else 0
+        self.stored = -self.store_to_load - 1
+        self.left = dict.fromkeys(range(len(self.nodes)))
+        self.waiting = [set(node.needs) for node in self.nodes]
+        self.needed_by: list[list[int]] = [[] for _ in self.nodes]
+        for number, node in enumerate(self.nodes):
+            for earlier in node.needs:
+                self.needed_by[earlier].append(number)
+        self.users = [set(users) for users in graph.users]
+        self.from_nothing = {i for i, node in enumerate(self.nodes) if node.gives is not None and not node.takes}
+        self.fed_at = [0] * len(self.nodes)
+        self.busy = {"int": 0, "mul": 0}
+        self.clock = 0
+        self.live = set(range(len(graph.crossing)))
+        self.busiest = self._busiest()
+        self.behind = self._behind() if issue.priority == "longest" else []
+
+    def run(self) -> tuple[int, ...]:
+        """The numbers of the instructions in the order of issue.
+
+        Raises:
+            BackendError: too many vectors live at a time.
+        """
+        order = []
+        starts, waiting = self.from_nothing, self.waiting
+        while self.left:
+            window = list(itertools.islice(self.left, self.issue.window))
+            first = next((i for i in window if i in starts), None)
+            choices = [i for i in window if not waiting[i] and (i == first or i not in starts) and self._may(i)]
+            if not choices:
+                raise BackendError("the vectors of a turn do not fit the registers")
+            best = choices[0]
+            if self.graph.decode is not None:
+                best = min(choices, key=self._rank)
+            self._issue(best)
+            order.append(best)
+        return tuple(order)
+
+    def _rank(self, number: int) -> tuple[int, int, bool, int]:
+        """What is least of this goes first."""
+        node, start, priority = self.nodes[number], self._start(number), self.issue.priority
+        if priority == "longest":
+            return start, -self.behind[number], False, number
+        if priority == "fewest":
+            return start, (node.gives is not None) - len(self._dying(number)), False, number
+        later = priority == "loads" and node.access != "load"
+        idle = priority != "first" and self._pipe(number) != self.busiest
+        return start, later, idle, number
+
+    def _behind(self) -> list[int]:
+        """Cycles from the issue of each instruction to the end of the longest chain of results behind it."""
+        behind = [0] * len(self.nodes)
+        for number in reversed(range(len(self.nodes))):
+            fed = (behind[later] for later in self.needed_by[number] if number in self.nodes[later].fed_by)
+            behind[number] = self.nodes[number].timing.latency + max(fed, default=0)
+        return behind
+
+    def _busiest(self) -> str:
+        held: dict[str, int] = {}
+        for node in self.nodes:
+            held[node.timing.pipe] = held.get(node.timing.pipe, 0) + node.timing.occupancy
+        held.pop("alu", None)
+        return max(held, key=lambda pipe: held[pipe], default="")
+
+    def _pipe(self, number: int) -> str:
+        pipe = self.nodes[number].timing.pipe
+        if pipe != "either":
+            return pipe
+        return "int" if self.busy["int"] <= self.busy["mul"] else "mul"
+
+    def _start(self, number: int) -> int:
+        at = max(self.clock, self.busy.get(self._pipe(number), 0), self.fed_at[number])
+        return at + (at == self.stored + self.store_to_load and self.nodes[number].access == "load")
+
+    def _may(self, number: int) -> bool:
+        """Whether the registers allow it."""
+        node = self.nodes[number]
+        if node.gives is None or (not node.instruction.apart and any(len(self.users[v]) == 1 for v in node.takes)):
+            return True
+        if node.takes:
+            return len(self.live) < self.most
+        return len(self.live) < self.most - self.spare
+
+    def _dying(self, number: int) -> set[int]:
+        """The vectors that nobody needs after this instruction."""
+        return {v for v in self.nodes[number].takes if len(self.users[v]) == 1}
+
+    def _issue(self, number: int) -> None:
+        node, at, pipe = self.nodes[number], self._start(number), self._pipe(number)
+        self.stored = at if node.access == "store" else self.stored
+        self.live -= self._dying(number)
+        if node.gives is not None and (self.graph.users[node.gives] or node.copy is not None):
+            self.live.add(node.gives)
+        del self.left[number]
+        for value in node.takes:
+            self.users[value].discard(number)
+        ready = at + node.timing.latency
+        for later in self.needed_by[number]:
+            self.waiting[later].discard(number)
+            fed = self.nodes[later]
+            if number in fed.fed_by:
+                self.fed_at[later] = max(self.fed_at[later], ready + self.offsets_ahead * (number in fed.offsets))
+        self.busy[pipe] = at + node.timing.occupancy
+        self.clock = at + (node.timing.occupancy if pipe == "alu" else 1)
+
+
+def _allocate(graph: Dependences, order: Sequence[int]) -> dict[int, str]:
+    """The register of each vector: lifetimes on a line, those of hoisted loads go round from the end to the start.
+
+    Raises:
+        BackendError: the lifetimes do not fit, though never too many overlap.
+    """
+    place = {number: at for at, number in enumerate(order)}
+    births = {node.gives: place[i] for i, node in enumerate(graph.nodes) if node.gives is not None}
+    ends_of = {i: at + graph.nodes[i].instruction.apart for i, at in place.items()}
+    deaths = {v: max((ends_of[i] for i in users), default=births.get(v, 0)) for v, users in enumerate(graph.users)}
+    again = {node.copy: place[i] for i, node in enumerate(graph.nodes) if node.copy is not None}
+    copies = {node.gives: node.copy for node in graph.nodes if node.copy is not None}
+    homes = {value: graph.block.vectors[value] for value in range(len(graph.crossing))}
+    starts = dict.fromkeys(graph.block.vectors, 0)
+    ends = {register: len(order) for register in graph.block.vectors}
+    for value, register in homes.items():
+        starts[register], ends[register] = deaths[value], again[value]
+    # From the end to the start: most vectors live at the end, where hoisted loads meet the last ones of the turn.
+    for value in sorted(births, key=lambda value: (-deaths[value], -births[value])):
+        if (copied := copies.get(value)) is not None:
+            homes[value] = homes[copied]
+            continue
+        fitting = [r for r in starts if starts[r] <= births[value] and deaths[value] <= ends[r]]
+        if not fitting:
+            raise BackendError("the vectors of a turn do not fit the registers", why="their lifetimes interlock")
+        homes[value] = min(fitting, key=lambda r: (-starts[r], ends[r]))
+        ends[homes[value]] = births[value]
+    return homes
