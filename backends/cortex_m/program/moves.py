@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Iterator
 
 from tosaic.backends.cortex_m.isa.isa import registers_of, sets_of
@@ -46,6 +47,17 @@ def moves(program: Program, primitive: type[Primitive], core: Core) -> Iterator[
 def all_moves(program: Program, core: Core) -> list[Step]:
     """The steps of all primitives, one primitive after the other."""
     return [step for primitive in PRIMITIVES.known().values() for step in moves(program, primitive, core)]
+
+
+def drawn(program: Program, primitive: type[Primitive], core: Core, rng: random.Random) -> Step | None:
+    """One of `moves`, argument by argument by chance; None where there is none for the first of them."""
+    arguments: tuple[Argument, ...] = ()
+    for kind in primitive.takes[: len(primitive.takes) - rng.randint(0, primitive.optional)]:
+        choices = list(_choices(program, primitive, core, kind, arguments))
+        if not choices:
+            return None
+        arguments = (*arguments, rng.choice(choices))
+    return Step(primitive.name, arguments)
 
 
 def _arguments(
