@@ -60,6 +60,22 @@ def drawn(program: Program, primitive: type[Primitive], core: Core, rng: random.
     return Step(primitive.name, arguments)
 
 
+def changed(program: Program, step: Step, core: Core, rng: random.Random) -> Step | None:
+    """A step with one argument, which is no new name, exchanged by chance; None where there is no other."""
+    primitive, arguments = PRIMITIVES.find(step.primitive), step.arguments
+    place = rng.randrange(len(arguments))
+    kind, old = primitive.takes[place], arguments[place]
+    if kind == "name":
+        return None
+    choices = [*_choices(program, primitive, core, kind, arguments[:place])]
+    if kind == "number":
+        choices += [int(old) - 1, int(old) + 1, int(old) * 2, int(old) // 2]
+    choices = [choice for choice in dict.fromkeys(choices) if choice != old]
+    if not choices:
+        return None
+    return Step(step.primitive, (*arguments[:place], rng.choice(choices), *arguments[place + 1 :]))
+
+
 def _arguments(
     program: Program, primitive: type[Primitive], core: Core, kinds: tuple[str, ...], before: tuple[Argument, ...]
 ) -> Iterator[tuple[Argument, ...]]:
