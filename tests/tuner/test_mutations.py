@@ -50,8 +50,10 @@ class Stepped(Line):
 def test_mutations_of_mutations_win_and_a_later_run_goes_on_with_them():
     task, database = Stepped("stepped", length=200), Database(":memory:", ENVIRONMENT)
     with ThreadPoolExecutor(1) as pool:
-        run = partial(tune, [(task, 1.0)], analytic, database, executor=pool, workers=1)
-        early, late = run(trials=120), run(trials=199)
+        early, late = (
+            tune([(task, 1.0)], analytic, database, trials=trials, executor=pool, workers=1)  # type: ignore[arg-type]
+            for trials in (120, 199)
+        )
     assert (early.reused, late.reused, late.measured) == (0, 120, 79)
     record = best(database, task)
     assert record is not None and str(record.schedule["steps"]).count("\n") > 1

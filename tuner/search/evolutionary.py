@@ -27,7 +27,7 @@ CROWDING = 0.02
 CROSSOVER_SHARE = 0.4
 RANDOM_SHARE = 0.25
 # Of the others, those that are mutations, and how many are priced for each.
-MUTATED_SHARE = 0.2
+MUTATED_SHARE = 0.3
 MUTATED = 2
 
 

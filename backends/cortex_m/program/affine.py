@@ -92,7 +92,7 @@ class Affine:
         return " + ".join([*parts, *([str(self.const)] if self.const or not parts else [])])
 
 
-_TERMS, _CONST = Affine.terms.__set__, Affine.const.__set__  # type: ignore[attr-defined]
+_TERMS, _CONST = Affine.terms.__set__, Affine.const.__set__  # type: ignore[attr-defined,misc]
 """What fills a number as it is made: rewriting trees does little else."""
 
 

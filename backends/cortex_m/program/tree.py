@@ -318,8 +318,8 @@ def names_in(statement: Statement) -> frozenset[str]:
         case Seq():
             return frozenset().union(*map(names_in, statement.body))
         case If():
-            own = {name for condition in statement.conditions for name, _ in condition.terms}
-            return names_in(statement.then) | names_in(statement.otherwise) | own
+            told = {name for condition in statement.conditions for name, _ in condition.terms}
+            return names_in(statement.then) | names_in(statement.otherwise) | told
         case Instr():
             return frozenset(_names_of(*statement.operands))
     return frozenset(_names_of(statement.target, statement.value))
