@@ -2,9 +2,9 @@
 
 After every few steps of a schedule, and at its end, each primitive is tried with every loop, buffer and small number.
 A step is refused with a reason, or it changes the kernel, which then puts out what it did before: it works. Where the
-printed C and the params stay what they were it is ignored; where outputs change, or it raises anything else, it is
-wrong. `--run` builds so many of the kernels that work and runs them on QEMU; `--walks` takes random walks of two to
-four steps more from the ends of schedules.
+core could run the kernel before, it can behind, and the printed C or the params differ, else the step is ignored. Where
+outputs change, or it raises anything else, it is wrong. `--run` builds so many of the kernels that work and runs them
+on QEMU; `--walks` takes random walks of two to four steps more instead, behind all of a schedule or its beginning.
 """
 
 from __future__ import annotations
@@ -46,14 +46,15 @@ from tosaic.backends.cortex_m.kernels.vector_sketch import vector_sketches
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.canonical import guard_change
 from tosaic.backends.cortex_m.program.check import check
+from tosaic.backends.cortex_m.program.host import Derive
 from tosaic.backends.cortex_m.program.interpret import host_constants, interpreted
 from tosaic.backends.cortex_m.program.kernel import Built, Sketched, scheduled
 from tosaic.backends.cortex_m.program.memory import params_of, scratch_bytes
 from tosaic.backends.cortex_m.program.movement import CopyAxis, CopyBox
-from tosaic.backends.cortex_m.program.moves import all_moves, moves
+from tosaic.backends.cortex_m.program.moves import all_moves, drawn
 from tosaic.backends.cortex_m.program.print_c import Printer
 from tosaic.backends.cortex_m.program.resizing import ResizedAxis, Resizing
-from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Step, applied, parse_steps, trees
+from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Step, applied, parse_steps, replayed, trees
 from tosaic.backends.cortex_m.program.tree import NUMPY, Program, RefusedError
 from tosaic.backends.cortex_m.toolchain import compile_kernels
 from tosaic.backends.target import Core
@@ -64,6 +65,8 @@ import board  # pyright: ignore[reportMissingImports]
 Verdict = Literal["refused", "works", "ignored", "wrong"]
 VERDICTS: tuple[Verdict, ...] = ("refused", "works", "ignored", "wrong")
 CORTEX_M3 = Core("cortex-m3", "thumbv7m-none-eabi", (), "soft")
+_DRAWN = 200
+"""Steps of a walk, of which most are refused."""
 _WORD = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -83,16 +86,19 @@ class Shipped:
         given = {"multiplier": (1 << 30, (1 << 31) - 1), "shift": (36, 39), "bias": (-4000, 4000)}
         given |= {"w": (-127, 128), "low": (-100, -90), "upper": (90, 100)}
         given |= {"y0": (0, 7), "y1": (0, 7), "x0": (0, 5), "x1": (0, 5), "wy": (0, 5), "wx": (0, 5)}
-        if any((b.memory, b.dtype) == ("out", "i16") for b in self.program.arguments):
+        rules = {step.rule for step in replayed(self.program, self.steps).host if isinstance(step, Derive)}
+        if "nothing_added" in rules or any((b.memory, b.dtype) == ("out", "i16") for b in self.program.arguments):
             given["zero"] = (0, 1)
         if any(b.name == "bias_low" for b in self.program.arguments):
             given |= {"multiplier": (1 << 14, 1 << 15), "shift": (20, 23), "bias_low": (0, 256)}
+        unit = 256 if "whole" in rules else 1  # A multiplier that is shifted before.
         small = {"i8": (-128, 128), "i16": (-400, 400), "i32": (-20, 20), "f32": (-20, 20)}
-        return {
+        found = {
             b.name: rng.integers(*given.get(b.name, small[b.dtype]), b.shape).astype(NUMPY[b.dtype])
             for b in self.program.arguments
             if b.memory != "out"
         }
+        return {name: array // unit * unit if name == "multiplier" else array for name, array in found.items()}
 
     def outputs(self, program: Program) -> dict[str, np.ndarray]:
         """What a tree made of the algorithm puts out, flat."""
@@ -214,27 +220,35 @@ def _first(name: str, core: Core, what: Sketched) -> Shipped:
 
 
 class Tried(NamedTuple):
-    """A tree with one step more, and what became of it; `why` is the reason of a refusal, or the fault."""
+    """A tree with one step more, and what became of it.
+
+    Args:
+        why: the reason of a refusal, or the fault.
+        program: the tree after a step that works.
+        behind: the steps of a walk before it.
+    """
 
     shipped: Shipped
     step: Step
     verdict: Verdict
     why: str
     program: Program | None = None
+    behind: tuple[Step, ...] = ()
 
 
 def tried(shipped: Shipped, before: Program, step: Step) -> Tried:
-    """One step more on a tree of a schedule."""
+    """One step more on a tree of a schedule. What the core could not run before it may not be able to run behind."""
     try:
         after = applied(before, step)
         outputs = shipped.outputs(after)
         if any(not np.array_equal(outputs[name], want) for name, want in shipped.expected.items()):
             return Tried(shipped, step, "wrong", "other outputs")
         guard_change(before, after, step)
-        check(after, shipped.core)
-        text = Printer(after, shipped.core.pipeline).text
-        if _same_text(shipped, before, after, text):
-            return Tried(shipped, step, "ignored", "the same C and params")
+        earlier = printed(shipped, before)
+        if earlier is not None:
+            check(after, shipped.core)
+            if earlier == printed(shipped, after):
+                return Tried(shipped, step, "ignored", "the same C and params")
     except RefusedError as error:
         return Tried(shipped, step, "refused", error.what)
     except Exception as error:  # Whatever else a step raises is a fault of it.
@@ -242,14 +256,14 @@ def tried(shipped: Shipped, before: Program, step: Step) -> Tried:
     return Tried(shipped, step, "works", "", after)
 
 
-def _same_text(shipped: Shipped, before: Program, after: Program, text: str) -> bool:
+def printed(shipped: Shipped, program: Program) -> tuple[str, bytes] | None:
+    """C with names by first appearance, and params; None where the core cannot run the tree, be it as yet."""
     try:
-        check(before, shipped.core)
-        earlier = Printer(before, shipped.core.pipeline).text
+        check(program, shipped.core)
+        text = Printer(program, shipped.core.pipeline).text
+        return _renamed(text), params_of(program, host_constants(program, shipped.arrays))
     except RefusedError:
-        return False
-    params = [params_of(p, host_constants(p, shipped.arrays)) for p in (before, after)]
-    return _renamed(earlier) == _renamed(text) and params[0] == params[1]
+        return None
 
 
 def _renamed(text: str) -> str:
@@ -268,20 +282,28 @@ def scanned(shipped: Shipped, every: int, share: float, rng: random.Random) -> I
 
 
 def walked(shipped: Shipped, rng: random.Random) -> Tried:
-    """Two to four steps more at the end of a schedule, each one that works; the last that was tried where none does."""
-    *_, program = trees(shipped.program, shipped.steps)
-    wanted, taken, primitives = rng.randint(2, 4), 0, list(PRIMITIVES.known().values())
-    while True:
-        choices = list(moves(program, rng.choice(primitives), shipped.core))
-        if not choices:
+    """Two to four steps more that work, behind all of a schedule or its beginning: the last of them, or one that is no
+    good; where none of many steps drawn works any more, the last that was refused."""
+    steps = shipped.steps
+    taken = steps[: rng.choice((len(steps), rng.randint(0, len(steps))))]
+    program, wanted = replayed(shipped.program, taken), rng.randint(2, 4)
+    primitives, found = list(PRIMITIVES.known().values()), None
+    for _ in range(_DRAWN):
+        step = drawn(program, rng.choice(primitives), shipped.core, rng)
+        if step is None:
             continue
-        found = tried(shipped, program, rng.choice(choices))
-        if found.verdict in ("ignored", "wrong"):
-            return found
+        found = tried(shipped, program, step)._replace(behind=taken)
         if found.program is not None:
-            program, taken = found.program, taken + 1
-        if taken == wanted:
-            return found
+            program, taken, wanted = found.program, (*taken, step), wanted - 1
+        if found.verdict in ("ignored", "wrong") or not wanted:
+            break
+    assert found is not None
+    return found
+
+
+def runnable(found: Sequence[Tried]) -> list[Tried]:
+    """Those that work whose kernels the core can run."""
+    return [each for each in found if each.program is not None and printed(each.shipped, each.program) is not None]
 
 
 class Ran(NamedTuple):
@@ -315,7 +337,11 @@ def run_on_board(found: Sequence[Tried], folder: Path) -> Ran:
 def summary(found: Sequence[Tried], ran: Sequence[Ran]) -> Mapping[str, object]:
     """Counts, and each step that is no good."""
     counts = Counter(each.verdict for each in found)
-    faults = [f"{each.shipped.name}, {each.step}: {each.why}" for each in found if each.verdict in ("ignored", "wrong")]
+    faults = [
+        f"{each.shipped.name}, {'; '.join(map(str, (*each.behind, each.step)))}: {each.why}"
+        for each in found
+        if each.verdict in ("ignored", "wrong")
+    ]
     on_board = {
         "exact": sum(r.exact for r in ran),
         "wrong": [case for r in ran for case in r.wrong],
@@ -334,12 +360,12 @@ def summary(found: Sequence[Tried], ran: Sequence[Ran]) -> Mapping[str, object]:
 def main(as_json: bool, every: int, share: float, run: int, walks: int, seed: int) -> None:
     rng, shipped = random.Random(seed), list(shipped_schedules())
     if walks:
-        found = [walked(rng.choice(shipped), rng) for _ in range(walks)]
+        found = [walked(shipped[number % len(shipped)], rng) for number in range(walks)]
     else:
         found = [each for one in shipped for each in scanned(one, every, share, rng)]
     ran = list[Ran]()
     for core in (CORTEX_M4, CORTEX_M3, CORTEX_M55):
-        sample = [each for each in found if each.verdict == "works" and each.shipped.core is core]
+        sample = [each for each in runnable(found) if each.shipped.core is core]
         if sample := rng.sample(sample, min(run, len(sample))):
             with tempfile.TemporaryDirectory() as folder:
                 ran.append(run_on_board(sample, Path(folder)))

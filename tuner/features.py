@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from tosaic.tuner.measurement import Task
-from tosaic.tuner.space import Schedule
+from tosaic.tuner.space import Schedule, is_text
 
 PROMISES = ("estimate", "estimate_with_waits")
 """Features, by the last part of their names, that promise a cost; the greatest of a schedule's is its promise."""
@@ -68,6 +68,8 @@ class Columns:
 def _decisions(schedule: Schedule) -> Iterator[tuple[str, float]]:
     yield f"variant={schedule.variant}", 1.0
     for knob, value in schedule.knobs:
+        if is_text(value):
+            continue
         if isinstance(value, str):
             yield f"{schedule.variant}.{knob}={value}", 1.0
         else:

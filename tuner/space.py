@@ -8,6 +8,7 @@ import math
 import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from tosaic.support.errors import Error
 
@@ -17,6 +18,11 @@ SCANNED = 65_536
 """Assignments that a search for legal ones looks through; beyond, none is taken to exist."""
 DRAWS = 32
 STEPS = 32
+
+
+def is_text(value: Choice) -> bool:
+    """Whether a choice is a list of steps, one a line, and not one of several words or numbers."""
+    return isinstance(value, str) and "\n" in value
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,8 @@ class Schedule:
         return dict(self.knobs)[knob]
 
     def __str__(self) -> str:
+        if any(is_text(value) for _, value in self.knobs):
+            return self.variant
         inside = ", ".join(f"{name}={value}" for name, value in self.knobs)
         return f"{self.variant}({inside})"
 
@@ -97,11 +105,26 @@ class Variant:
         return (schedule for schedule in self.scan() if schedule is not None)
 
 
+class Mutations(Protocol):
+    """Legal schedules that no knobs number, each next to another one, or to one of a variant."""
+
+    def __contains__(self, schedule: Schedule, /) -> bool: ...
+
+    def neighbor(self, rng: random.Random, schedule: Schedule, /) -> Schedule | None:
+        """One next to a schedule, drawn by chance; None where none is found."""
+        ...
+
+
 @dataclass(frozen=True)
 class Space:
-    """The union of a kernel's variants. The first legal schedule of the first variant is the untuned default."""
+    """The union of a kernel's variants. The first legal schedule of the first variant is the untuned default.
+
+    Args:
+        mutations: what a search may try beside schedules of the variants.
+    """
 
     variants: tuple[Variant, ...]
+    mutations: Mutations | None = None
 
     def __post_init__(self) -> None:
         names = [variant.name for variant in self.variants]
@@ -118,6 +141,8 @@ class Space:
 
     def __contains__(self, schedule: Schedule) -> bool:
         variant = self.variant(schedule.variant)
+        if variant is None and self.mutations is not None:
+            return schedule in self.mutations
         if variant is None or {name for name, _ in schedule.knobs} != set(variant.knobs):
             return False
         assignment = dict(schedule.knobs)

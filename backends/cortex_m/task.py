@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,12 +20,18 @@ from tosaic.backends.cortex_m.kernel import (
     Workload,
 )
 from tosaic.backends.cortex_m.linalg import kernel_module
+from tosaic.backends.cortex_m.program.mutation import mutated
 from tosaic.backends.cortex_m.program.schedule import Step, print_steps
 from tosaic.backends.target import Core
 from tosaic.support.errors import BackendError, Error
 from tosaic.support.functions import computing_ops, is_exact, returned
 from tosaic.support.mlir import functions, ir, parse, shape_of
 from tosaic.tuner.space import Choice, Schedule, Space, Variant
+
+_DRAWS = 16
+"""Mutations of a schedule, of which most are not legal."""
+_LONGER = 2
+"""Times the text of the default that a mutation may have."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +110,7 @@ class KernelTask:
             return Space((Variant(self.given.variant, {name: (value,) for name, value in self.given.knobs}),))
         matches = {family.name: (family, workload) for family, workload in self._facts.matches}
         asked = [matches[name] for name in self.families if name in matches]
-        return Space(self._variants(asked) or self._variants(self._facts.matches))
+        return Space(self._variants(asked) or self._variants(self._facts.matches), StepMutations(self))
 
     def _variants(self, matches: Sequence[_Match]) -> tuple[Variant, ...]:
         return tuple(
@@ -194,7 +202,7 @@ class KernelTask:
     def _key(self, found: Sequence[_Match]) -> str:
         parts = [f"core: {self.core.name}", *([f"families: {', '.join(self.families)}"] if self.families else [])]
         parts += [f"memories: {', '.join(map(str, self.memories))}"] if self.memories else []
-        parts += [] if self.given is None else [f"given: {self.given}"]
+        parts += [] if self.given is None else [f"given: {self.given.to_json()}"]
         return "\n".join([*parts, *(f"{family.name}: {workload.key}" for family, workload in found)])
 
     def _fitting(
@@ -221,6 +229,43 @@ class KernelTask:
             why=f"the schedule is {schedule}",
             hint="it may come from the records of another version; tune again",
         )
+
+
+@dataclass(frozen=True)
+class StepMutations:
+    """Schedules of a task that are given step by step, each one step from another."""
+
+    task: KernelTask
+
+    def __contains__(self, schedule: Schedule) -> bool:
+        family, _, variant = schedule.variant.partition(".")
+        if variant != STEPS or [name for name, _ in schedule.knobs] != [STEPS]:
+            return False
+        try:
+            counts = self.task.features(schedule)
+        except Error:
+            return False
+        return self.task.site.holds({"scratch": counts.get(f"{family}.scratch", 0)})
+
+    def neighbor(self, rng: random.Random, schedule: Schedule) -> Schedule | None:
+        """One whose kernel differs, and is not much longer than the default."""
+        task = self.task
+        if not task.is_program(schedule):
+            return None
+        family = schedule.variant.partition(".")[0]
+        program, steps, own = task.algorithms[family].program, task.trace(schedule), task.generate(schedule).symbol
+        for _ in range(_DRAWS):
+            with suppress(Error):
+                changed = print_steps(mutated(program, steps, task.core, rng))
+                found = Schedule.of(f"{family}.{STEPS}", **{STEPS: changed})
+                kernel = task.generate(found)
+                if kernel.symbol != own and len(kernel.text) <= self._longest and found in self:
+                    return found
+        return None
+
+    @cached_property
+    def _longest(self) -> int:
+        return _LONGER * len(self.task.generate(self.task.default()).text)
 
 
 _Match = tuple[KernelFamily, Workload]

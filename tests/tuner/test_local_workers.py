@@ -59,6 +59,7 @@ def test_a_worker_starts_when_there_is_a_batch_for_it_and_stays():
 
 
 def test_a_worker_that_does_not_start_is_an_error(monkeypatch):
+    monkeypatch.setenv("NO_WORKER_THAT_WAITS_HAS_THIS", "1")
     monkeypatch.setattr("sys.executable", "/bin/false")
     with LocalWorkers(1) as workers, pytest.raises(Error, match="a measuring process did not start") as error:
         workers.submit(analytic, TASK, _schedules(1)).result()
@@ -66,6 +67,7 @@ def test_a_worker_that_does_not_start_is_an_error(monkeypatch):
 
 
 def test_a_worker_that_takes_too_long_to_start_is_an_error(monkeypatch):
+    monkeypatch.setenv("NO_WORKER_THAT_WAITS_HAS_THIS", "1")
     monkeypatch.setattr("tosaic.tuner.measure.START_SECONDS", 0.0)
     with LocalWorkers(1) as workers, pytest.raises(Error, match="did not start within 0 s"):
         workers.submit(analytic, TASK, _schedules(1)).result()

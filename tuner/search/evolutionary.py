@@ -26,6 +26,9 @@ ALIKE = 0.002
 CROWDING = 0.02
 CROSSOVER_SHARE = 0.4
 RANDOM_SHARE = 0.25
+# Of the others, those that are mutations, and how many are priced for each.
+MUTATED_SHARE = 0.3
+MUTATED = 2
 
 
 @STRATEGIES.register
@@ -34,10 +37,11 @@ class Evolutionary(Search):
 
     The scheme of Ansor (arXiv:2006.06762, section 5.1), with a population that lives on from proposal to proposal and
     is joined by some schedules drawn at random each time. Schedules that the model cannot tell apart take turns with
-    others that are nearly as good. Some proposals are picked by chance against the model's blind spots, half of them
-    near the best measured ones. The first proposals, from which the population descends too, are the space's default,
-    what is good on similar tasks, and the first schedule of every variant. A small space is ranked as a whole instead
-    of being evolved.
+    others that are nearly as good. Where a space has mutations, which no knobs number, some proposals are the best of
+    several mutations of the best measured schedules. Some proposals are picked by chance against the model's blind
+    spots, half of them near the best measured ones. The first proposals, from which the population descends too, are
+    the space's default, what is good on similar tasks, and the first schedule of every variant. A small space is ranked
+    as a whole instead of being evolved.
     """
 
     name: ClassVar[str] = "evolutionary"
@@ -54,13 +58,25 @@ class Evolutionary(Search):
         if len(starters) == count:
             return starters
         if self._unseen is not None and len(self._unseen) <= count:
-            return list(self._unseen)
+            return [*self._unseen, *self._mutated(count - len(self._unseen))]
         by_chance = sum(self.rng.random() < RANDOM_SHARE for _ in range(count - len(starters)))
-        guided = self._guided(count - len(starters) - by_chance, starters)
-        chosen = dict.fromkeys([*starters, *guided])
+        by_model = count - len(starters) - by_chance
+        mutated = self._mutated(sum(self.rng.random() < MUTATED_SHARE for _ in range(by_model)))
+        guided = self._guided(by_model - len(mutated), starters)
+        chosen = dict.fromkeys([*starters, *mutated, *guided])
         nearby = self._nearby((count - len(chosen)) // 2)
         chosen.update(dict.fromkeys(nearby))
         return [*chosen, *self._random(count - len(chosen), but=chosen)]
+
+    def _mutated(self, count: int) -> list[Schedule]:
+        """The best of some unseen mutations of the best measured schedules, of the very best most often."""
+        elite, mutations = self._elite(ELITE), self.space.mutations
+        if mutations is None or not elite:
+            return []
+        odds = list(itertools.accumulate(1 / (1 + rank) ** 2 for rank in range(len(elite))))
+        mothers = self.rng.choices(elite, cum_weights=odds, k=MUTATED * count)
+        found = (mutations.neighbor(self.rng, mother) for mother in mothers)
+        return self._fittest(s for s in found if s is not None and s not in self._seen)[:count]
 
     def _nearby(self, count: int) -> list[Schedule]:
         """Up to `count` unseen neighbors of the best measured schedule, whatever the model says."""

@@ -60,7 +60,7 @@ def packed(step: Pack, source: np.ndarray) -> np.ndarray:
         before = max(0, -where.const - sum(min(0, far) for far in reach))
         around.append((before, max(0, where.const + sum(max(0, far) for far in reach) - extent + 1)))
         start.append(slice(where.const + before, None))
-    values = np.pad(source.reshape(step.was), around)
+    values = np.pad(source.reshape(step.was), around) if around else source.reshape(step.was)
     strides = [sum(where[name] * stride for where, stride in zip(step.where, values.strides, strict=True))
                for name in axes]  # fmt: skip
     return as_strided(values[tuple(start)], step.shape, strides).copy()

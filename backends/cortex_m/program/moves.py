@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Iterator
 
 from tosaic.backends.cortex_m.isa.isa import registers_of, sets_of
@@ -46,6 +47,33 @@ def moves(program: Program, primitive: type[Primitive], core: Core) -> Iterator[
 def all_moves(program: Program, core: Core) -> list[Step]:
     """The steps of all primitives, one primitive after the other."""
     return [step for primitive in PRIMITIVES.known().values() for step in moves(program, primitive, core)]
+
+
+def drawn(program: Program, primitive: type[Primitive], core: Core, rng: random.Random) -> Step | None:
+    """One of `moves`, argument by argument by chance; None where there is none for the first of them."""
+    arguments: tuple[Argument, ...] = ()
+    for kind in primitive.takes[: len(primitive.takes) - rng.randint(0, primitive.optional)]:
+        choices = list(_choices(program, primitive, core, kind, arguments))
+        if not choices:
+            return None
+        arguments = (*arguments, rng.choice(choices))
+    return Step(primitive.name, arguments)
+
+
+def changed(program: Program, step: Step, core: Core, rng: random.Random) -> Step | None:
+    """A step with one argument, which is no new name, exchanged by chance; None where there is no other."""
+    primitive, arguments = PRIMITIVES.find(step.primitive), step.arguments
+    place = rng.randrange(len(arguments))
+    kind, old = primitive.takes[place], arguments[place]
+    if kind == "name":
+        return None
+    choices = [*_choices(program, primitive, core, kind, arguments[:place])]
+    if kind == "number":
+        choices += [int(old) - 1, int(old) + 1, int(old) * 2, int(old) // 2]
+    choices = [choice for choice in dict.fromkeys(choices) if choice != old]
+    if not choices:
+        return None
+    return Step(step.primitive, (*arguments[:place], rng.choice(choices), *arguments[place + 1 :]))
 
 
 def _arguments(

@@ -11,6 +11,7 @@ from tosaic.backends.cortex_m.program.legal import uses, window_of
 from tosaic.backends.cortex_m.program.primitives.buffers import whole_registers
 from tosaic.backends.cortex_m.program.primitives.constants import uses_of
 from tosaic.backends.cortex_m.program.primitives.loops import plain, with_loop
+from tosaic.backends.cortex_m.program.primitives.sums import held
 from tosaic.backends.cortex_m.program.rewriting import (
     exchanged,
     mapped,
@@ -36,6 +37,7 @@ from tosaic.backends.cortex_m.program.tree import (
     RefusedError,
     Seq,
     Statement,
+    holds,
     walk,
 )
 
@@ -191,6 +193,8 @@ class Bind(Primitive):
         name = reads[0].buffer
         if any(a.buffer != name for a in reads) or memory not in ("scratch", *REGISTERS):
             raise RefusedError(f"`{op}` in `{var}` takes several buffers")
+        if not all(holds(dtype, held(value, program)) for value in values):
+            raise RefusedError(f"`{dtype}` does not hold a `{op}`")
         b = program.buffers[name]
         around = [u for u in uses(loop.body, name) if u.access in reads]
         windows = [window_of([(u.access.index[dim], u.loops) for u in around]) for dim in range(len(b.shape))]

@@ -170,6 +170,8 @@ class Distribute(Primitive):
             parts = (seq(*parts[:first]), seq(*parts[first:]))
         free = (name for letter in "bcdefghijklmnopqrstuvwxyz" if (name := var + letter) not in program.loops)
         names = [var, *itertools.islice(free, len(parts) - 1)]
+        if len(names) < len(parts):
+            raise RefusedError(f"{len(parts)} statements in `{var}` are more than loops behind it have names for")
         fresh(program, *names[1:])
         loops = [replace(loop, var=n, body=at(b, {var: Affine.of(n)})) for n, b in zip(names, parts, strict=True)]
         if not alike:

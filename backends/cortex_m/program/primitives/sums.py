@@ -29,6 +29,7 @@ from tosaic.backends.cortex_m.program.rewriting import (
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive, fresh
 from tosaic.backends.cortex_m.program.tree import (
     BYTES,
+    INTEGERS,
     REGISTERS,
     Access,
     Alloc,
@@ -136,21 +137,26 @@ def _takes(v: Op, name: str) -> bool:
     return v.name == "sub" and isinstance(v.args[0], Access) and v.args[0].buffer == name
 
 
-_HELD = {"sat8": "i8", "sat16": "i16"}
+_HELD = {"sat8": "i8", "low": "i8", "eq": "i8", "gt": "i8", "ge": "i8", "sat16": "i16", "low_half": "i16"}
+_WIDEST = {"max": 0, "min": 0, "at_least": 0, "at_most": 0, "select": 1}
+"""Operations that give one of their arguments from this one on."""
 
 
-def _held(value: Value, program: Program) -> str:
+def held(value: Value, program: Program) -> str:
     """The narrowest type that is known to hold a value."""
     match value:
+        case int():
+            return next(dtype for dtype in INTEGERS if max(value, ~value).bit_length() < 8 * BYTES[dtype])
         case Access():
             return program.buffers[value.buffer].dtype
-        case Op("max" | "min", args):
-            return max((_held(arg, program) for arg in args), key=lambda dtype: BYTES[dtype])
         case Op("lookup", (table, _)):
-            return _held(table, program)
-        case Op(name):
-            return _HELD.get(name, "i32")
-    return "i32"
+            return held(table, program)
+        case Op(name) if name in _HELD:
+            return _HELD[name]
+    args = [held(arg, program) for arg in value.args]
+    if "f32" in args:
+        return "f32"
+    return max(args[_WIDEST[value.name] :], key=BYTES.__getitem__) if value.name in _WIDEST else "i32"
 
 
 @PRIMITIVES.register
@@ -177,7 +183,7 @@ class Part(Primitive):
         if not parts or (parts[0] is statement.value and len(parts) > 2):
             raise RefusedError(f"no one `{op}` makes {target}")
         value = next((v for v in parts if v is not statement.value), parts[0])
-        if not holds(dtype, _held(value, program)) or memory not in ("scratch", *REGISTERS):
+        if not holds(dtype, held(value, program)) or memory not in ("scratch", *REGISTERS):
             raise RefusedError(f"`{dtype}` in `{memory}` does not hold a `{op}`")
         home = self._home(loop.body, statement, {a.buffer for a in accesses(value)})
         if home is None:

@@ -270,3 +270,34 @@ def test_deep_values_are_compared_in_a_moment():
     program = parse_program(text)
     assert same_kernel(program, parse_program(text.replace("x", "y")))
     assert not same_kernel(program, replayed(program, parse_steps("split(x, y, 2)")))
+
+
+NARROWED = """
+a: i32[4] in in
+out: i32[4] in out
+for x < 4:
+  out[x] = {}(a[x]) + 1
+"""
+
+
+@pytest.mark.parametrize(("op", "dtype", "fits"), [("low", "i16", True), ("sat16", "i8", False), ("abs", "f32", False)])
+def test_a_value_is_bound_in_a_type_that_holds_it(op, dtype, fits):
+    step = f"bind({op}, x, t, scratch, {dtype})"
+    if fits:
+        stepped(NARROWED.format(op), step)
+        return
+    with pytest.raises(RefusedError, match=f"`{dtype}` does not hold a `{op}`"):
+        stepped(NARROWED.format(op), step)
+
+
+def test_a_number_is_a_constant_of_its_own_too():
+    text = "out: i32[4] in out\nc: i32[] in const\nfor x < 2:\n  out[x] = c\nfor y < 2:\n  out[2 + y] = c\n"
+    assert "out[x] = d" in body_of(stepped(text, "apart(c, d, x)"))
+
+
+def test_a_loop_over_more_statements_than_names_stays_one():
+    statements = "".join(f"  out[x, {n}] = {n}\n" for n in range(27))
+    program = parse_program(f"out: i32[4, 27] in out\nfor x < 4:\n{statements}")
+    with pytest.raises(RefusedError, match="27 statements in `x` are more than loops behind it have names for"):
+        replayed(program, parse_steps("distribute(x)"))
+    assert len(replayed(program, parse_steps("distribute(x, 1)")).loops) == 2

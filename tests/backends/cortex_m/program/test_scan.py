@@ -12,13 +12,15 @@ from benchmarks.step_scan import (
     CORTEX_M4,
     CORTEX_M55,
     Tried,
+    printed,
     run_on_board,
+    runnable,
     scanned,
     shipped_schedules,
     summary,
     walked,
 )
-from tosaic.backends.cortex_m.program.schedule import PRIMITIVES
+from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, replayed
 from tosaic.backends.cortex_m.program.text import listing, parse_program
 
 
@@ -77,13 +79,23 @@ def test_each_sketch_has_a_schedule_on_each_core(shipped):
 def test_steps_more_are_refused_or_work(shipped, tmp_path):
     rng = random.Random(0)
     found = [each for one in shipped for each in scanned(one, 1000, 0.012, rng)]
-    found += [walked(one, rng) for one in shipped[:18:5]]
     assert_sound(found)
     assert sum(each.verdict == "works" for each in found) * 8 >= len(found)
     for core in (CORTEX_M4, CORTEX_M3, CORTEX_M55):
-        works = [each for each in found if each.verdict == "works" and each.shipped.core is core]
+        works = [each for each in runnable(found) if each.shipped.core is core]
         (tmp_path / core.name).mkdir()
         assert run_on_board(rng.sample(works, min(12, len(works))), tmp_path / core.name).wrong == []
+
+
+def test_walks_of_several_steps_are_refused_or_work(shipped):
+    rng = random.Random(2)
+    found = [walked(one, rng) for one in shipped]
+    assert_sound(found)
+    assert sum(each.verdict == "works" for each in found) * 2 >= len(found)
+
+
+def test_constants_hold_for_the_schedules_that_are_scanned(shipped):
+    assert [one.name for one in shipped if printed(one, replayed(one.program, one.steps)) is None] == []
 
 
 def assert_sound(found: list[Tried]) -> None:
