@@ -60,8 +60,9 @@ def test_a_tuning_run_that_is_killed():
 @pytest.mark.parametrize("number, code", [(signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)])
 def test_a_campaign_that_is_ended_leaves_no_process(tmp_path, number, code):
     campaign = Path(trials.__file__).parents[1] / "campaign.py"
+    command = [sys.executable, campaign, "models", "--first", "2", "--target", "cortex-m0plus"]
     process = subprocess.Popen(
-        [sys.executable, campaign, "models", "--first", "2", "--target", "cortex-m0plus"], env=os.environ | {"TMPDIR": str(tmp_path)},
+        command, env=os.environ | {"TMPDIR": str(tmp_path)},
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True,
     )  # fmt: skip
     assert process.stderr and process.stderr.readline().startswith(b"models 2: ")  # its worker has work

@@ -144,7 +144,10 @@ def weights(
     as_json: bool,
     **arguments,
 ) -> None:
-    """List builds of MODEL with ever fewer weight bytes on an NPU, and what each loses; --loss or --point builds one."""
+    """List builds of MODEL with ever fewer weight bytes on an NPU, and what each loses.
+
+    --loss or --point builds one.
+    """
     if arguments["weights"] is not None:
         raise Error("--weights is what this command tries", hint="leave it out")
     if loss is not None and point is not None:
