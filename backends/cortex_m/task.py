@@ -110,7 +110,7 @@ class KernelTask:
             return Space((Variant(self.given.variant, {name: (value,) for name, value in self.given.knobs}),))
         matches = {family.name: (family, workload) for family, workload in self._facts.matches}
         asked = [matches[name] for name in self.families if name in matches]
-        # With vectors nearly all mutations are refused: 300 trials took up to 2.7 times as long, and gained 0.06 % at most.
+        # With vectors nearly all are refused: 300 trials took up to 2.7 times as long, and gained 0.06 % at most.
         mutations = None if self.core.mve else StepMutations(self)
         return Space(self._variants(asked) or self._variants(self._facts.matches), mutations)
 
