@@ -114,7 +114,7 @@ def _choices(
             candidates = map(str, _choices(program, primitive, core, "buffer", before))
             yield from (n for n in candidates if program.buffers[n].memory == memory and program.buffers[n].shape)
         case "name":
-            taken = {*program.loops, *program.buffers, *before}
+            taken = {*program.names, *before}
             yield next(name for i in itertools.count() if (name := f"z{chr(ord('a') + i)}") not in taken)
         case "number":
             loop = program.loops.get(str(before[0]), ()) if before else ()

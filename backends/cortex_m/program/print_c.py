@@ -28,6 +28,7 @@ from tosaic.backends.cortex_m.program.tree import (
     Seq,
     Statement,
     Value,
+    allocated,
     walk,
 )
 from tosaic.backends.cortex_m.program.vectors import has_vectors, vector_block
@@ -59,7 +60,7 @@ class Printer:
     def __init__(self, program: Program, pipeline: Pipeline | None = None, *, baseline: bool = False) -> None:
         self.program, self.body, self.pipeline = program, written_out(program.body), pipeline
         self.buffers = {b.name: b for b in program.arguments}
-        self.buffers |= {s.buffer.name: s.buffer for s in walk(self.body) if isinstance(s, Alloc)}
+        self.buffers |= {b.name: b for b in allocated(self.body)}
         self.scratch = scratch_offsets(program)
         self._counted, self._times, self._loops = [0.0, 0.0], 1.0, dict[str, For]()
         self._read, self._held, self._free = set[str](), 0, _FREE_LOW if baseline else _FREE

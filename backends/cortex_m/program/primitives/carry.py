@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 from tosaic.backends.cortex_m.program.affine import Affine
@@ -30,7 +29,6 @@ from tosaic.backends.cortex_m.program.tree import (
     Assign,
     Buffer,
     For,
-    Instr,
     Op,
     Program,
     Reduce,
@@ -127,9 +125,7 @@ def factors_of(program: Program, add: Reduce, loop: For) -> tuple[Access, Access
     for a in (weights, left):
         b = program.buffers[a.buffer]
         plain_index = a.index and a.index[-1] == Affine.of(loop.var) and not any(i[loop.var] for i in a.index[:-1])
-        reads = [
-            each for s in walk(program.body) for how, each in _touched(s) if each.buffer == b.name and how == "read"
-        ]
+        reads = [each for how, each in touches(program.body) if each.buffer == b.name and how == "read"]
         if b.dtype != "i8" or not plain_index or b.shape[-1] != loop.extent or len(reads) > 1:
             raise RefusedError(f"`{loop.var}` does not count the last dimension of bytes in {b.name}")
     return weights, left
@@ -168,10 +164,6 @@ def _renamed(s: Statement, names: dict[str, str]) -> Statement:
         if isinstance(part, Access) and part.buffer in names:
             value = with_part(value, part, Access(names[part.buffer], part.index))
     return Assign(s.target, value)
-
-
-def _touched(s: Statement) -> Iterable[tuple[str, Access]]:
-    return touches(s) if isinstance(s, Assign | Reduce | Instr) else ()
 
 
 @PRIMITIVES.register

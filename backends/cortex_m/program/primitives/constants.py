@@ -25,10 +25,8 @@ from tosaic.backends.cortex_m.program.rewriting import (
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive, fresh
 from tosaic.backends.cortex_m.program.tree import (
     Access,
-    Assign,
     Buffer,
     For,
-    Instr,
     Op,
     Program,
     Reduce,
@@ -99,7 +97,6 @@ def uses_of(program: Program, name: str) -> list[tuple[Access, tuple[For, ...]]]
     return [
         (access, loops_of(outside))
         for s, outside in under(program.body, name=name)
-        if isinstance(s, Assign | Reduce | Instr)
         for _, access in own_touches(s)
         if access.buffer == name
     ]

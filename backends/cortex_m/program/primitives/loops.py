@@ -51,7 +51,7 @@ def with_loop(program: Program, loop: For, new: Statement) -> Program:
 
 def renamed(program: Program, statement: Statement, suffix: str) -> Statement:
     """A copy of a statement whose loops and buffers have names of their own, which end in `suffix`."""
-    taken = {*program.loops, *program.buffers}
+    taken = set(program.names)
     loops, buffers = dict[str, str](), dict[str, str]()
 
     def new(name: str) -> str:

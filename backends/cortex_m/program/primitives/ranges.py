@@ -14,8 +14,8 @@ from tosaic.backends.cortex_m.program.rewriting import (
     joined,
     loops_of,
     mapped,
+    own_touches,
     tables_of,
-    touches,
     under,
     with_accesses,
     without_unread,
@@ -149,10 +149,6 @@ class NarrowBuffer(Primitive):
         return without_unread(Program((*others, replace(source, name=name)), body, host))
 
 
-def _touched(s: Statement) -> tuple[tuple[str, Access], ...]:
-    return tuple(touches(s)) if isinstance(s, Assign | Reduce | Instr) else ()
-
-
 @PRIMITIVES.register
 class Uniform(Primitive):
     """`uniform(offset, x, o)`: all that loop `x` reads of a constant is one number `o`, as the host checks."""
@@ -169,7 +165,7 @@ class Uniform(Primitive):
         outside = around_of(loop, program.body) or ()
         reads = list[tuple[Access, tuple[For | If, ...]]]()
         for s, around in under(loop, outside):
-            reads += [(access, around) for _, access in _touched(s) if access.buffer == b.name]
+            reads += [(access, around) for _, access in own_touches(s) if access.buffer == b.name]
         if not reads:
             raise RefusedError(f"`{loop.var}` does not read {b.name}")
         bounds = list[int]()
