@@ -38,6 +38,9 @@ lock:
 run: setup
 	@$(BIN)/python examples/digits/run.py
 
+# Tests start hundreds of Python processes, which read what the first has compiled.
+test test-fast test-pages: export PYTHONDONTWRITEBYTECODE :=
+
 test: setup
 	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 

@@ -6,6 +6,7 @@ import gc
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -38,9 +39,17 @@ _NAME = "PYTEST_CURRENT_TEST"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    fast = {path for path in {item.path for item in items} if any(path.is_relative_to(ROOT / name) for name in FAST)}
     for item in items:
-        if any(item.path.is_relative_to(ROOT / name) for name in FAST):
+        if item.path in fast:
             item.add_marker("fast")
+
+
+def pytest_collection_finish() -> None:
+    """PyTorch lists its composite ops once, not for each namespace in each decomposition: no test adds one in C++."""
+    from torch._export import utils
+
+    utils._materialize_cpp_cia_ops = cache(utils._materialize_cpp_cia_ops)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property, lru_cache
+from typing import ClassVar
 
 import numpy as np
 
@@ -109,6 +110,8 @@ class _VectorPool(PoolProgram):
 
 class TiledPool(_VectorPool):
     """Windows that are written out; see `sketches.pools.tiled`."""
+
+    compared: ClassVar[int] = 4
 
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
         """The numbers that are open: `turned`, whether the core's loop is over `channels` or over `columns`; `vectors`

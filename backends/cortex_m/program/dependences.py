@@ -42,6 +42,20 @@ class DependentInstruction:
 _AT_ONCE = Timing("alu", 1, 1)
 
 
+def opening_loads(block: InstructionBlock, most: int) -> list[int]:
+    """The first instructions that start a vector from registers as they are when the turn begins, at most so many."""
+    fixed, found, changed = block.registers, list[int](), set[str]()
+    for i, instruction in enumerate(block.body):
+        touched = {name for name in (*instruction.reads, *instruction.writes) if name in fixed}
+        from_fixed = all(name in fixed for name in instruction.reads)
+        starts = from_fixed and any(name not in fixed for name in instruction.writes)
+        if len(found) < most and starts and not touched & changed:
+            found.append(i)
+        else:
+            changed |= {name for name in instruction.writes if name in fixed}
+    return found
+
+
 class Dependences:
     """The instructions of a turn with values for names: a vector that is written anew is a new value."""
 
@@ -53,7 +67,7 @@ class Dependences:
         self._source: dict[int, int] = {}
         self._writer: dict[str, int] = {}
         self._readers: dict[str, set[int]] = {}
-        hoisted_loads = [] if block.opening else self._opening(hoisted)
+        hoisted_loads = [] if block.opening else opening_loads(block, hoisted)
         self.entry = [block.body[i] for i in hoisted_loads]
         self.crossing = [self.vector(load) for load in self.entry] or self._crossing()
         for name in self.crossing:
@@ -68,19 +82,6 @@ class Dependences:
         for instruction in block.opening:
             crosses = [name for name in instruction.writes if name in self.crossing and name not in instruction.keeps]
             self._add(instruction, True, self.crossing.index(crosses[0]) if crosses else None)
-
-    def _opening(self, hoisted: int) -> list[int]:
-        """The first instructions that start a vector from registers as they are when the turn begins."""
-        fixed, found, changed = self.block.registers, list[int](), set[str]()
-        for i, instruction in enumerate(self.block.body):
-            touched = {name for name in (*instruction.reads, *instruction.writes) if name in fixed}
-            from_fixed = all(name in fixed for name in instruction.reads)
-            starts = from_fixed and any(name not in fixed for name in instruction.writes)
-            if len(found) < hoisted and starts and not touched & changed:
-                found.append(i)
-            else:
-                changed |= {name for name in instruction.writes if name in fixed}
-        return found
 
     def _crossing(self) -> list[str]:
         """The vectors that the opening leaves to the body."""

@@ -159,14 +159,24 @@ class Built:
         return KernelSource(symbol, "c", text, params, self.scratch, overlaps(self.program), weights=weights)
 
 
-@lru_cache(maxsize=1024)
 def built(what: Sketched, knobs: tuple[tuple[str, Choice], ...], core: Core) -> Built:
     """A schedule of a sketch, `knobs` as a schedule holds them.
 
     Raises:
         RefusedError: a step is not legal, or the core cannot run it.
     """
-    return scheduled(what.program(), parse_steps("\n".join(what.steps(dict(knobs)))), core)
+    found = _outcome(what, knobs, core)
+    if isinstance(found, RefusedError):
+        raise found.with_traceback(None)
+    return found
+
+
+@lru_cache(maxsize=1024)
+def _outcome(what: Sketched, knobs: tuple[tuple[str, Choice], ...], core: Core) -> Built | RefusedError:
+    try:
+        return scheduled(what.program(), parse_steps("\n".join(what.steps(dict(knobs)))), core)
+    except RefusedError as error:
+        return error
 
 
 @lru_cache(maxsize=64)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from tosaic.backends.cortex_m.program.assembly import flat
 from tosaic.backends.cortex_m.program.block import BlockInstruction, InstructionBlock, with_late_loads
 from tosaic.backends.cortex_m.program.check import SLACK
+from tosaic.backends.cortex_m.program.dependences import opening_loads
 from tosaic.backends.cortex_m.program.inline_assembly import VECTORS, assembly, low_registers
 from tosaic.backends.cortex_m.program.list_scheduler import Ordered, cycles_of, ordered
 from tosaic.backends.cortex_m.program.pointers import SPREADS, Pointers, PointerUse, bytes_ahead, planned
@@ -222,10 +223,14 @@ class _Vectors:
         fixed = {name: f"%[{name}]" for name in (*self.pointers.starts, *self.read)}
         fixed |= {each.name: f"%q[{each.name}]" for each in self.distances}
         block = InstructionBlock(tuple(body), {**fixed, **self.homes, **self.held}, self.free, tuple(opening))
-        try:
-            return ordered(block, self.pipeline, hoisted)
-        except BackendError as error:
-            raise RefusedError(error.what) from None
+        if len(opening_loads(block, hoisted)) == hoisted:
+            try:
+                found = ordered(block, self.pipeline, hoisted)
+            except BackendError as error:
+                raise RefusedError(error.what) from None
+            if len(found.entry) >= hoisted:
+                return found
+        raise RefusedError(f"a turn does not open with {hoisted} loads that can run ahead")
 
     def block(self, last: Mapping[str, int]) -> VectorBlock:
         before, after = list(self._ordered(self._code(0)).turn), list(self._ordered(self._code(2)).turn)
@@ -242,15 +247,17 @@ class _Vectors:
             opening = sum(len(step.lines) for step in self.parts[1][: self.first])
             code = [*self._code(1), *self.pointers.advances]
             hoisted = self.loop.ahead if isinstance(self.loop.ahead, int) and turns > 1 else 0
+            if isinstance(self.loop.ahead, str) and not opening:
+                raise RefusedError(f"a turn of `{self.loop.var}` does not open with what makes {self.loop.ahead}")
+            if 4 * len(code) > _REACH_OF_LOOP:
+                raise RefusedError(f"a hardware loop of {len(code)} instructions is too long")
             found = self._ordered(code[opening:], code[:opening], hoisted)
-            if hoisted != (0 if opening else len(found.entry)) or (isinstance(self.loop.ahead, str) and not opening):
-                raise RefusedError(f"a turn of `{self.loop.var}` does not open with what shall run ahead")
             turn, before = found.turn, [*before, *found.entry]
             if opening or self._passes_end(hoisted, last):
                 after, turns = [*found.last, *after], turns - 1
         after = [*after, f"vmsr p0, {other}"] if self.predicates else after
-        if 4 * len(turn) > _REACH_OF_LOOP or turns > _MOST_TURNS:
-            raise RefusedError(f"a hardware loop of {len(turn)} instructions and {turns} turns is too long")
+        if turns > _MOST_TURNS:
+            raise RefusedError(f"a hardware loop of {turns} turns is too long")
         return VectorBlock(
             self._statement(before, turn, after, turns), self.pointers, self._cycles(before, turn, after, turns)
         )
