@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -349,12 +350,11 @@ def strange(tmp_path_factory):
 @pytest.mark.parametrize(
     ("name", "line", "words"),
     [
-        ("branch", 7, "depends on the values of the inputs"),
-        ("branch", 7, "torch.where or torch.cond in place of `if`"),
+        ("branch", 7, r"depends on the values of the inputs[\s\S]*torch.where or torch.cond in place of `if`"),
         ("size", 11, "a fixed size in place of a computed one"),
-        ("shape", 18, "mat1 and mat2 shapes cannot be multiplied (1x9 and 8x4); the example is float32 [1, 9]"),
+        ("shape", 18, r"mat1 and mat2 shapes cannot be multiplied \(1x9 and 8x4\); the example is float32 \[1, 9\]"),
         ("missing", None, "missing 1 required positional argument: 'x'"),
-        ("weights", None, "a state dict holds weights alone: net.load_state_dict(...) puts them into the module"),
+        ("weights", None, r"a state dict holds weights alone: net.load_state_dict\(...\) puts them into the module"),
         ("script", None, "a TorchScript module cannot be compiled"),
     ],
 )
@@ -362,7 +362,7 @@ def test_a_model_that_torch_does_not_export_is_one_message(strange, tmp_path, na
     """In a process of its own, since torch prints beside Python's streams."""
     command = [sys.executable, "-m", "tosaic", "compile", f"{strange}:{name}", "-o", tmp_path / "build"]
     done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 1 and done.stdout == "" and words in done.stderr
+    assert done.returncode == 1 and done.stdout == "" and re.search(words, done.stderr)
     assert done.stderr.startswith("error: ") and len(done.stderr.splitlines()) <= 4
     assert line is None or f"at: {strange}:{line}\n" in done.stderr
 

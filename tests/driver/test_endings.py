@@ -52,8 +52,7 @@ def left(folder: Path) -> list[str]:
     return [path.name for name in ("outputs", "temporary") for path in (folder / name).iterdir()]
 
 
-@pytest.mark.parametrize("number, code", [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-@pytest.mark.parametrize("delay", [0.0, 0.5])
+@pytest.mark.parametrize("number, code, delay", [(signal.SIGTERM, 143, 0.0), (signal.SIGINT, 130, 0.5)])
 def test_a_signal(started, tmp_path, number, code, delay):
     process = started()
     until_it_works(tmp_path, process)
