@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tosaic.backends.cortex_m.isa.isa import ISAS, Isa, formals
+from tosaic.backends.cortex_m.isa.mve_lanes import chosen, narrowed, plain, shifts, spaced, widened, words
 from tosaic.backends.cortex_m.program.row import Row
 from tosaic.backends.cortex_m.program.tree import BYTES, INTEGERS, REGISTERS
 from tosaic.backends.target import Core
@@ -59,61 +60,25 @@ def spread(dtype: str) -> Row:
     return Row(f"vdup.{dtype}", lanes, "d[l] = a", operands, text, masks=True)
 
 
-def _both(name: str, meaning: str, dtype: str, kind: str) -> Row:
-    """An operation of two vectors."""
-    q = f"{dtype} q"
-    lanes = REGISTERS["q"] // BYTES[dtype]
-    operands, text = formals(d=q, a=q, b=q), f"{name}.{kind} {{d}}, {{a}}, {{b}}"
-    return Row(f"{name}.{dtype}", lanes, meaning, operands, text, masks=True)
-
-
-def _number(name: str, meaning: str, dtype: str, kind: str) -> Row:
-    """An operation of a vector and a number."""
-    q, lanes = f"{dtype} q", REGISTERS["q"] // BYTES[dtype]
-    operands = formals(d=q, a=q, b="i32 r")
-    return Row(f"{name}.{dtype}.r", lanes, meaning, operands, f"{name}.{kind} {{d}}, {{a}}, {{b}}", masks=True)
-
-
-def _shifted(bits: int) -> Iterator[Row]:
-    """A word up by so many bits with saturation, and down."""
-    operands = formals(d="i32 q", a="i32 q")
-    up, down = (f"vqshl.s32 {{d}}, {{a}}, #{bits}", f"vshr.s32 {{d}}, {{a}}, #{bits}")
-    yield Row(f"vqshl.{bits}", 4, f"d[l] = sat_shl(a[l], {bits})", operands, up, masks=True)
-    yield Row(f"vshr.{bits}", 4, f"d[l] = asr(a[l], {bits})", operands, down, masks=True)
-
-
 def _looked_up() -> Iterator[Row]:
-    """Bytes of a table that bytes without a sign, or words that hold them, count."""
-    texts = ("vldrb.u8 {d}, [{t}, {i}]", "vldrb.s32 {d}, [{t}, {i}]")
-    bytes_, words = formals(d="i8 q", t="i8 m", i="i8 q"), formals(d="i32 q", t="i8 m", i="i32 q")
-    meaning = "d[l] = lookup(t, bit_and(i[l], 255))"
-    yield Row("vldrb.i8.table", 16, meaning, bytes_, texts[0], masks=True, gathers="t")
-    yield Row("vldrb.i32.table", 4, "d[l] = lookup(t, i[l])", words, texts[1], masks=True, gathers="t")
+    """Elements of a table that bytes without a sign, or wider numbers, count."""
+    bytes_ = formals(d="i8 q", t="i8 m", i="i8 q")
+    meaning, text = "d[l] = lookup(t, bit_and(i[l], 255))", "vldrb.u8 {d}, [{t}, {i}]"
+    yield Row("vldrb.i8.table", 16, meaning, bytes_, text, masks=True, gathers="t")
+    for lanes, dtype, table, text in (
+        (4, "i32", "i8", "vldrb.s32 {d}, [{t}, {i}]"),
+        (8, "i16", "i8", "vldrb.s16 {d}, [{t}, {i}]"),
+        (8, "i16", "i16", "vldrh.u16 {d}, [{t}, {i}, uxtw #1]"),
+        (4, "i32", "i16", "vldrh.s32 {d}, [{t}, {i}, uxtw #1]"),
+    ):
+        operands, letter = formals(d=f"{dtype} q", t=f"{table} m", i=f"{dtype} q"), _LETTERS[BYTES[table]]
+        name = f"vldr{letter}.{dtype}.table"
+        yield Row(name, lanes, "d[l] = lookup(t, i[l])", operands, text, masks=True, gathers="t")
     low = "vmovlb.u8 {d}, {a}; vmovlb.u16 {d}, {d}"
+    for source, place in (("i16", "l"), ("i8", "2 * l")):
+        operands, meaning = formals(d="i16 q", a=f"{source} q"), f"d[l] = bit_and(a[{place}], 255)"
+        yield Row(f"vmovlb.u8.{source}", 8, meaning, operands, "vmovlb.u8 {d}, {a}", masks=True)
     yield Row("vmovlb.i8", 4, "d[l] = bit_and(a[l], 255)", formals(d="i32 q", a="i32 q"), low, masks=True)
-
-
-def _gathered() -> Row:
-    """Halves of which others say where they lie."""
-    operands = formals(d="i16 q", t="i16 m", i="i16 q")
-    return Row(
-        "vldrh.i16.table",
-        8,
-        "d[l] = lookup(t, i[l])",
-        operands,
-        "vldrh.u16 {d}, [{t}, {i}, uxtw #1]",
-        masks=True,
-        gathers="t",
-    )
-
-
-def _narrowed(wide: str, narrow: str) -> Iterator[Row]:
-    """Elements of half the width in every other lane: the even ones, which begin a register, or the odd ones."""
-    lanes, bits = REGISTERS["q"] // BYTES[wide], 8 * BYTES[narrow]
-    operands, kind = formals(d=f"{narrow} q", a=f"{wide} q"), 8 * BYTES[wide]
-    for letter, first in (("b", "2 * l"), ("t", "2 * l + 1")):
-        name = f"vqmovn{letter}.s{kind}"
-        yield Row(name, lanes, f"d[{first}] = sat{bits}(a[l])", operands, f"{name} {{d}}, {{a}}", masks=True)
 
 
 def _least(dtype: str) -> Row:
@@ -137,12 +102,6 @@ def _added(dtype: str) -> Row:
     )
 
 
-def _halves(letter: str, first: str) -> Row:
-    """Every other half of a vector, widened."""
-    text = f"vmovl{letter}.s16 {{d}}, {{a}}"
-    return Row(f"vmovl{letter}.s16", 4, f"d[l] = a[{first}]", formals(d="i32 q", a="i16 q"), text)
-
-
 def _lane_products(name: str, kind: str, first: str, total: str = "i32") -> Row:
     """Products of the elements of two vectors, or of every other one, added in lanes of words, or of halves."""
     operands, lanes = formals(d=f"{total} q", a=f"{kind} q", b=f"{kind} q"), REGISTERS["q"] // BYTES[total]
@@ -151,16 +110,13 @@ def _lane_products(name: str, kind: str, first: str, total: str = "i32") -> Row:
     return Row(name, lanes, f"d[l] += a[{first}] * b[{first}]", operands, text, first=begins, masks=True)
 
 
-def _every(register: str, apart: int) -> Row:
+def _every(register: str, apart: int, memory: str) -> Row:
     """Elements that lie apart in a vector, to memory side by side."""
-    width = BYTES[register]
-    lanes, reach = REGISTERS["q"] // (width * apart), (-_STEPS * width, _STEPS * width)
-    text, operands = (
-        f"vstr{_LETTERS[width]}.{8 * width * apart} {{a}}, {{d}}",
-        formals(d=f"{register} m", a=f"{register} q"),
-    )
-    name, meaning = f"vstr{_LETTERS[width]}.{register}.{apart}", f"d[l] = a[{apart} * l]"
-    return Row(name, lanes, meaning, operands, text, reach, width, moves=_STEPS * width, masks=True)
+    width = BYTES[memory]
+    lanes, reach = REGISTERS["q"] // (BYTES[register] * apart), (-_STEPS * width, _STEPS * width)
+    text = f"vstr{_LETTERS[width]}.{8 * BYTES[register] * apart} {{a}}, {{d}}"
+    operands, name = formals(d=f"{memory} m", a=f"{register} q"), f"vstr{_LETTERS[width]}.{register}.{apart}"
+    return Row(name, lanes, f"d[l] = a[{apart} * l]", operands, text, reach, width, moves=_STEPS * width, masks=True)
 
 
 def _products(dtype: str) -> Row:
@@ -219,22 +175,19 @@ class Mve(Isa):
         *(_least(dtype) for dtype in ("i8", "i16")),
         *(zeros(dtype) for dtype in ("i16", "i32")),
         *(_added(dtype) for dtype in ("i16", "i32")),
-        _both("vadd", "d[l] = a[l] + b[l]", "i32", "i32"),
-        _both("vadd", "d[l] = a[l] + b[l]", "i16", "i16"),
-        _number("vadd", "d[l] = a[l] + b", "i32", "i32"),
-        _both("vsub", "d[l] = a[l] - b[l]", "i32", "i32"),
-        _number("vsub", "d[l] = a[l] - b", "i32", "i32"),
-        _number("vsub", "d[l] = a[l] - low_half(b)", "i16", "i16"),
-        _number("vqadd", "d[l] = sat16(a[l] + low_half(b))", "i16", "s16"),
-        _both("vmax", "d[l] = max(a[l], b[l])", "i32", "s32"),
-        _both("vmin", "d[l] = min(a[l], b[l])", "i32", "s32"),
-        *(_both("vmax", "d[l] = max(a[l], b[l])", f"i{bits}", f"s{bits}") for bits in (8, 16)),
-        *(_both("vmin", "d[l] = min(a[l], b[l])", f"i{bits}", f"s{bits}") for bits in (8, 16)),
+        *(row for dtype in INTEGERS for row in (*plain(dtype), *chosen(dtype, "s"), *shifts(dtype))),
+        *(row for wide in ("i32", "i16") for row in (*narrowed(wide), *widened(wide))),
+        *spaced(),
+        *words(),
+        Row(
+            "vqadd.i16.r",
+            8,
+            "d[l] = sat16(a[l] + low_half(b))",
+            formals(d="i16 q", a="i16 q", b="i32 r"),
+            "vqadd.s16 {d}, {a}, {b}",
+            masks=True,
+        ),
         Row("vshl.4.i8", 16, "d[l] = low(a[l] * 16)", formals(d="i8 q", a="i8 q"), "vshl.i8 {d}, {a}, #4", masks=True),
-        Row("vand.i8", 16, "d[l] = bit_and(a[l], b[l])", formals(d="i8 q", a="i8 q", b="i8 q"), "vand {d}, {a}, {b}"),
-        _both("vqdmulh", "d[l] = doubled_high(a[l], b[l])", "i32", "s32"),
-        _number("vqdmulh", "d[l] = doubled_high(a[l], b)", "i32", "s32"),
-        _both("vqrdmulh", "d[l] = round_doubled_high(a[l], b[l])", "i32", "s32"),
         Row(
             "vqrdmlash.i32",
             4,
@@ -243,7 +196,6 @@ class Mve(Isa):
             "vqrdmlash.s32 {d}, {a}, {b}",
             masks=True,
         ),
-        _both("vrshl", "d[l] = round_shift(a[l], b[l])", "i32", "s32"),
         *(
             Row(
                 f"{name}.i32.r",
@@ -255,26 +207,12 @@ class Mve(Isa):
             )
             for name, op in (("vrshl", "round_shift"), ("vqshl", "sat_shl"))
         ),
-        _both("vqshl", "d[l] = sat_shl(a[l], b[l])", "i32", "s32"),
-        *(row for bits in (24, 16) for row in _shifted(bits)),
         *_looked_up(),
-        _gathered(),
-        *_narrowed("i32", "i16"),
-        *_narrowed("i16", "i8"),
-        *(_halves(*half) for half in (("b", "2 * l"), ("t", "2 * l + 1"))),
         _lane_products("vmullb.s16", "i16", "2 * l"),
         _lane_products("vmullt.s16", "i16", "2 * l + 1"),
         _lane_products("vmul.i32", "i32", "l"),
         _lane_products("vmul.i16", "i16", "l", "i16"),
-        Row(
-            "vmla.i32.r",
-            4,
-            "d[l] += a[l] * b",
-            formals(d="i32 q", a="i32 q", b="i32 r"),
-            "vmla.s32 {d}, {a}, {b}",
-            masks=True,
-        ),
-        *(_every(*each) for each in (("i8", 2), ("i16", 2))),
+        *(_every(*each) for each in (("i8", 2, "i8"), ("i16", 2, "i16"), ("i8", 4, "i8"), ("i16", 2, "i8"))),
     )
 
     def on(self, core: Core) -> bool:

@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tosaic.backends.cortex_m.isa.isa import ISAS, Isa, formals
 from tosaic.backends.cortex_m.isa.mve import FAR, NEAR, PAIR, moved, spread, zeros
+from tosaic.backends.cortex_m.isa.mve_lanes import both, chosen, number, one
 from tosaic.backends.cortex_m.program.row import Row
 from tosaic.backends.target import Core
 
+_BOUND = "vpt.f32 gt, {}\\nvmovt {{d}}, {{b}}"
+_NO_NUMBER = "\\nvpt.f32 ne, {b}, {b}\\nvmovt {d}, {b}"
+"""Bounds go to the lanes that lie beyond them; nothing is greater than what is no number, which stays."""
 
-def _bound(name: str, beyond: str) -> Row:
-    """A vector of bounds in the lanes that lie beyond it; nothing is greater than what is no number, which stays."""
-    text = f"vpt.f32 gt, {beyond}\\nvmovt {{d}}, {{b}}"
-    return Row(name, 4, f"d[l] = {name}(d[l], b[l])", formals(d="f32 q", b="f32 q"), text, masks=True)
+
+def _bound(name: str, text: str) -> Row:
+    operands = formals(d="f32 q", b="f32 q")
+    return Row(name, 4, f"d[l] = {name}(d[l], b[l])", operands, text, masks=True)
+
+
+def _lanes() -> Iterator[Row]:
+    """Each lane of a vector from the same lanes of others."""
+    for name in ("add", "sub", "mul"):
+        yield both(f"v{name}.f32", name, "f32", f"v{name}.f32")
+        yield number(f"v{name}.f32.r", name, "f32", f"v{name}.f32")
+    for name, op in (("vmaxnm", "max_number"), ("vminnm", "min_number")):
+        yield both(f"{name}.f32", op, "f32", f"{name}.f32")
+    for name, op in (("vneg", "neg"), ("vabs", "magnitude"), ("vrintm", "floor"), ("vrintp", "ceil")):
+        yield one(f"{name}.f32", f"d[l] = {op}(a[l])", "f32", f"{name}.f32 {{d}}, {{a}}")
+    yield one("vcvt.f32.s32", "d[l] = float(a[l])", "f32", "vcvt.f32.s32 {d}, {a}", "i32")
+    yield one("vcvtn.s32.f32", "d[l] = nearest(a[l])", "i32", "vcvtn.s32.f32 {d}, {a}", "f32")
 
 
 @ISAS.register
@@ -37,8 +56,12 @@ class MveFloats(Isa):
             masks=True,
         ),
         Row("vfma.f32", 4, "d[l] += a[l] * b[l]", formals(d="f32 q", a="f32 q", b="f32 q"), "vfma.f32 {d}, {a}, {b}"),
-        _bound("at_least", "{b}, {d}"),
-        _bound("at_most", "{d}, {b}"),
+        _bound("at_least", _BOUND.format("{b}, {d}")),
+        _bound("at_most", _BOUND.format("{d}, {b}")),
+        _bound("max_nan", _BOUND.format("{b}, {d}") + _NO_NUMBER),
+        _bound("min_nan", _BOUND.format("{d}, {b}") + _NO_NUMBER),
+        *_lanes(),
+        *chosen("f32", "f"),
     )
 
     def on(self, core: Core) -> bool:

@@ -2,40 +2,30 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import lru_cache, partial
 
 import numpy as np
 
-from tosaic.backends.cortex_m.kernel import FAMILIES, KernelSource, Site, Workload
+from tosaic.backends.cortex_m.kernel import FAMILIES, Workload
 from tosaic.backends.cortex_m.kernels.mve_match import number
-from tosaic.backends.cortex_m.kernels.pointwise_sketch import PointwiseSketch
-from tosaic.backends.cortex_m.nest import lanes, reals
-from tosaic.backends.cortex_m.nest.elementwise import LOOKUPS, Elementwise, ElementwiseKernel, scheduled
-from tosaic.backends.cortex_m.nest.lanes import CHANNEL, FLAT, ROW, Value
-from tosaic.backends.cortex_m.nest.spaces import assigned, beginning_with
+from tosaic.backends.cortex_m.kernels.pointwise_sketch import LaneSketch, PointwiseSketch
+from tosaic.backends.cortex_m.program import reals
+from tosaic.backends.cortex_m.program import values as lanes
 from tosaic.backends.cortex_m.program.family import ProgramFamily
 from tosaic.backends.cortex_m.program.kernel import Sketched
-from tosaic.backends.cortex_m.program.schedule import Step
-from tosaic.backends.target import Core
+from tosaic.backends.cortex_m.program.pointwise import Elementwise
+from tosaic.backends.cortex_m.program.values import CHANNEL, FLAT, ROW, Value
 from tosaic.support.attributes import bool_of, enum_of, float_of, int_of
 from tosaic.support.errors import BackendError
 from tosaic.support.functions import body_of, computing_ops, returned
 from tosaic.support.mlir import constant_value, element_type, functions, ir, parse, shape_of
 from tosaic.support.tosa_ops import POINTWISE, REAL
-from tosaic.tuner.space import Choice, Schedule, Variant
 
 _BITS = {"i1": 8, "i8": 8, "i16": 16, "i32": 32, "f32": 32}
 _OPS = (POINTWISE - REAL | {"tosa.ceil", "tosa.floor"}) - {"tosa.identity", "tosa.intdiv"}
-_IN_PARAMS = (*LOOKUPS, "array")
-_UNROLL = (2, 1, 3, 4, 6, 8)
-# Cycles to enter a statement.
-_ENTRY = 12
-# Times the fewest cycles, for which less code is preferred.
-_NEAR = 1.03
 
 
 @FAMILIES.register
@@ -67,72 +57,13 @@ class Pointwise(ProgramFamily):
         function = str(workload.attributes["function"])
         return PointwiseSketch.of(function, _elementwise(function), number(workload, "arguments"))
 
-    def vector_variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
-        text = str(workload.attributes["function"])
-        what = _elementwise(text)
-        knobs: dict[str, tuple[Choice, ...]] = {
-            "lanes": tuple(bits for bits in (8, 16, 32) if bits >= what.narrowest),
-            "unroll": _UNROLL,
-            "beside": (1, 2),
-            "channel": ("scratch", "inline") if what.staged(CHANNEL) else ("inline",),
-            "params": ("in_place", "scratch") if any(v.op in _IN_PARAMS for v in what.values) else ("in_place",),
-        }
-        first = _first(text, knobs, core, self.site)
-        if first is None:
-            return ()
-        return (beginning_with(first, "lanes", knobs, partial(_printed, text, core)),)
-
-    def vector_kernel(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
-        function = str(workload.attributes["function"])
-        return _printed(function, core, schedule.knobs).source("pointwise", number(workload, "arguments"))
-
-    def vector_trace(self, workload: Workload, schedule: Schedule, core: Core) -> Sequence[Step]:
-        return _printed(str(workload.attributes["function"]), core, schedule.knobs).nest.trace
-
-    def vector_features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
-        kernel = _printed(str(workload.attributes["function"]), core, schedule.knobs)
-        counts = kernel.counts()
-        return self.site.priced(counts, _cycles(counts), kernel.walks(), core.pipeline)
-
-
-def _cycles(counts: Mapping[str, float]) -> float:
-    """Cycles that counts promise where memory answers at once."""
-    return counts["cycles"] + _ENTRY * counts["statements"]
-
-
-def _first(text: str, knobs: Mapping[str, tuple[Choice, ...]], core: Core, site: Site) -> Mapping[str, Choice] | None:
-    """The legal assignment with the least code of those that promise few cycles, its params in the better place."""
-
-    def cost(guess: Mapping[str, Choice]) -> tuple[float, float]:
-        kernel = _printed(text, core, assigned(guess))
-        counts = kernel.counts()
-        cycles = _cycles(counts) + site.waits(kernel.walks(), core.pipeline)
-        return cycles if site.holds(counts) else math.inf, counts["code"]
-
-    *others, places = knobs.values()
-    found: list[tuple[float, float, Mapping[str, Choice]]] = []
-    for values in itertools.product(*others, places[:1]):
-        guess = dict(zip(knobs, values, strict=True))
-        with suppress(BackendError):
-            found.append((*cost(guess), guess))
-    if not found:
-        return None
-    fewest = min(cycles for cycles, _, _ in found)
-    near = (entry for entry in found if entry[0] <= _NEAR * fewest)
-    _, _, best = min(near, key=lambda entry: (entry[1], entry[0]))
-    return min(({**best, "params": place} for place in places), key=cost)
-
-
-@lru_cache(maxsize=2048)
-def _printed(text: str, core: Core, knobs: tuple[tuple[str, Choice], ...]) -> ElementwiseKernel:
-    """The kernel of a schedule.
-
-    Raises:
-        BackendError: it is not legal.
-    """
-    k = dict(knobs)
-    lanes, unroll, beside = (int(k[name]) for name in ("lanes", "unroll", "beside"))
-    return scheduled(_elementwise(text), lanes, unroll, beside, str(k["channel"]), str(k["params"]), core.pipeline)
+    def vector_sketches(self, workload: Workload) -> Mapping[str, Sketched]:
+        function, arguments = str(workload.attributes["function"]), number(workload, "arguments")
+        what = _elementwise(function)
+        found = {"lanes": LaneSketch.of(function, what, arguments, staged=False)}
+        if what.staged(CHANNEL):
+            found["channels"] = LaneSketch.of(function, what, arguments, staged=True)
+        return found
 
 
 @lru_cache(maxsize=256)

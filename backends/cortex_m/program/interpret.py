@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -70,11 +71,13 @@ def interpreted(program: Program, arrays: Mapping[str, np.ndarray]) -> dict[str,
     """The outputs, given inputs and constants as the program reads them.
 
     Raises:
-        ValueError: a number does not fit its buffer, or one is used, or put out, that nobody wrote.
+        ValueError: a number does not fit its buffer, or one is put out that nobody wrote.
     """
     scope: dict[str, Any] = {
-        "OPS": {name: op.compute for name, op in OPS.items()},
+        "OPS": {name: _of_known(op.compute) for name, op in OPS.items()},
         "mul": _product,
+        "add": _of_known(operator.add),
+        "read": _of_known(_read),
         "fits": _fits,
         "single": _single,
     }
@@ -93,7 +96,18 @@ def interpreted(program: Program, arrays: Mapping[str, np.ndarray]) -> dict[str,
 
 def _product(a: float | None, b: float | None) -> float | None:
     """What nobody wrote may be anything, and is nothing times 0."""
-    return 0 if (a is None and b == 0) or (a == 0 and b is None) else a * b  # type: ignore[operator]
+    if a is None or b is None:
+        return 0 if 0 in (a, b) else None
+    return a * b
+
+
+def _of_known(compute: Callable[..., Any]) -> Callable[..., Any]:
+    """An operation that gives nothing where nobody wrote a number that it takes."""
+    return lambda *numbers: None if None in numbers else compute(*numbers)
+
+
+def _read(place: int, table: list[int | None]) -> int | None:
+    return table[place]
 
 
 def _fits(value: int | None, bits: int, where: str) -> int | None:
@@ -150,7 +164,7 @@ class _Source:
                 self._emit(meaning_of(s, f"lane{self.count}"), depth)
             case Assign() | Reduce():
                 b, target = self.buffers[s.target.buffer], self._value(s.target)
-                value = f"{target} + {self._value(s.value)}" if isinstance(s, Reduce) else self._value(s.value)
+                value = f"add({target}, {self._value(s.value)})" if isinstance(s, Reduce) else self._value(s.value)
                 kept = f"fits({value}, {8 * BYTES[b.dtype]}, {b.name!r})" if b.dtype in INTEGERS else f"single({value})"
                 self.lines.append(f"{pad}{target} = {kept}")
 
@@ -161,7 +175,7 @@ class _Source:
             case Op(name="mul"):
                 return f"mul({', '.join(map(self._value, v.args))})"
             case Op(name=name, args=(Access() as table, value)) if name == LOOKUP:
-                return f"{table.buffer}[{self._where(table)} + {self._value(value)}]"
+                return f"read(add({self._where(table)}, {self._value(value)}), {table.buffer})"
             case Op():
                 return f"OPS['{v.name}']({', '.join(map(self._value, v.args))})"
         return str(v)

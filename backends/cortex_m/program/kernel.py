@@ -31,7 +31,7 @@ from tosaic.support.errors import BackendError
 from tosaic.tuner.space import Choice, Schedule, Variant
 
 # Schedules that are built to find the one a space begins with, those first that a sketch thinks cheap; a sketch may say
-# otherwise how many are `compared`.
+# otherwise how many are `compared`, and up to how many times the fewest cycles are `near` them.
 _COMPARED = 8
 # Lines of code of those that are built, beyond which no other is: long turns take long to order.
 _MOST_LINES = 2000
@@ -284,8 +284,7 @@ def _first(
             return None
         best = min(found)
         if core.mve:
-            near = what.near if isinstance(what, Promising) else _NEAR
-            alike = [each for each in found if each.cost <= near * best.cost]
+            alike = [each for each in found if each.cost <= getattr(what, "near", _NEAR) * best.cost]
             best = min(alike, key=lambda each: each.code)
         tensors = sum(b.bytes for b in what.program().arguments if b.memory in ("in", "out"))
         lean = [each for each in found if each.scratch <= tensors and each.cost <= _WORTH * best.cost]

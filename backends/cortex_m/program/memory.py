@@ -9,7 +9,8 @@ import numpy as np
 from tosaic.backends.cortex_m.program.check import SLACK
 from tosaic.backends.cortex_m.program.tree import NUMPY, Alloc, Buffer, For, Program, Statement, children
 
-_WEIGHTS = ("w", "w16")
+SHARED = "w"
+_WEIGHTS = (SHARED, "w16")
 """The constants that lie last, so that kernels may share them; a program has one of them, or none."""
 _ALIGNMENT = 16
 

@@ -20,6 +20,7 @@ from tosaic.backends.cortex_m.program.tree import (
     Op,
     Program,
     Reduce,
+    Seq,
     holds,
     walk,
 )
@@ -27,16 +28,18 @@ from tosaic.backends.target import Core
 
 NUMBERS = (2, 3, 4, 8)
 """What stands for a number."""
+LANES = (4, 8, 16)
+"""What stands for the lanes of a vector."""
 
 
 def moves(program: Program, primitive: type[Primitive], core: Core) -> Iterator[Step]:
     """The steps of a primitive on the loops and buffers of a tree, with small numbers; most are not legal.
 
     What comes later goes with what stands before: a loop is of the nest right inside of a loop, and touches a buffer; a
-    number is less than twice a loop's turns; a dimension is one of a buffer, and a type no narrower than its own; rules
-    and operations are those of what a buffer is assigned, or operations are of one element. A loop behind a type reads
-    a part of what the loop before reads of a buffer. New names are fresh. Buffers that instructions hold stay as they
-    are. Registers and instructions are those of the core.
+    number is less than twice a loop's turns, and lanes go with one that assigns numbers; a dimension is one of a
+    buffer, and a type no narrower than its own; rules and operations are those of what a buffer is assigned, or
+    operations are of one element. A loop behind a type reads a part of what the loop before reads of a buffer. New
+    names are fresh. Buffers that instructions hold stay as they are. Registers and instructions are those of the core.
     """
     most = len(primitive.takes)
     for count in range(most - primitive.optional, most + 1):
@@ -119,6 +122,10 @@ def _choices(
         case "number":
             loop = program.loops.get(str(before[0]), ()) if before else ()
             yield from (number for number in NUMBERS if not loop or number < 2 * loop[0].extent)
+        case "lanes":
+            turned = program.loops[str(before[-1])][0]
+            if all(isinstance(s, Alloc | Seq | Assign) for s in walk(turned.body)):
+                yield from (n for n in LANES if turned.extent <= n or not turned.extent % n)
         case "dim" | "order" if buffer is not None:
             dims = len(buffer.shape)
             yield from range(dims) if kind == "dim" else _orders(dims)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
+import numpy as np
+
 
 class Operation(NamedTuple):
-    """An operation on integers.
+    """An operation on integers, or on floats.
 
     Args:
         compute: its value, without limits of width.
@@ -17,7 +21,7 @@ class Operation(NamedTuple):
         helper: C that it needs before the kernel.
     """
 
-    compute: Callable[..., int]
+    compute: Callable[..., float]
     c: str
     instructions: int
     helper: str = ""
@@ -121,6 +125,27 @@ def _floats(name: str, sign: str) -> str:
     return f"INLINE float {name}(float v, float b) {{ return b {sign} v ? b : v; }}"
 
 
+def _propagating(name: str, sign: str) -> str:
+    """C of the greater or the smaller float; no number where one of them is none."""
+    return f"INLINE float {name}(float a, float b) {{ return b {sign} a || b != b ? b : a; }}"
+
+
+def _extremum(choose: Callable[..., float], a: float, b: float) -> float:
+    return math.nan if math.isnan(a) or math.isnan(b) else choose(a, b)
+
+
+def _nearest(value: float) -> int:
+    """The nearest int32, half to even; 0 of what is no number."""
+    return 0 if math.isnan(value) else int(clamped(np.rint(value), -(1 << 31), (1 << 31) - 1))
+
+
+_NEAREST = """\
+INLINE int32_t nearest(float v) {
+  int32_t found;
+  __asm__("vcvtn.s32.f32 %0, %1" : "=t"(found) : "t"(v));
+  return found;
+}"""
+
 _SATURATED = (
     "INLINE int32_t saturated32(int64_t v) { return v < INT32_MIN ? INT32_MIN : v > INT32_MAX ? INT32_MAX : v; }"
 )
@@ -172,6 +197,16 @@ OPS: Mapping[str, Operation] = MappingProxyType(
         ),
         "at_least": Operation(lambda a, b: b if b > a else a, "at_least({0}, {1})", 2, _floats("at_least", ">")),
         "at_most": Operation(lambda a, b: b if b < a else a, "at_most({0}, {1})", 2, _floats("at_most", "<")),
+        "max_nan": Operation(partial(_extremum, max), "max_nan({0}, {1})", 3, _propagating("max_nan", ">")),
+        "min_nan": Operation(partial(_extremum, min), "min_nan({0}, {1})", 3, _propagating("min_nan", "<")),
+        "max_number": Operation(np.fmax, "__builtin_fmaxf({0}, {1})", 1),
+        "min_number": Operation(np.fmin, "__builtin_fminf({0}, {1})", 1),
+        "neg": Operation(lambda v: -v, "(-{0})", 1),
+        "magnitude": Operation(math.fabs, "__builtin_fabsf({0})", 1),
+        "floor": Operation(np.floor, "__builtin_floorf({0})", 1),
+        "ceil": Operation(np.ceil, "__builtin_ceilf({0})", 1),
+        "float": Operation(float, "(float)({0})", 1),
+        "nearest": Operation(_nearest, "nearest({0})", 1, _NEAREST),
         "round_high_add": _function(
             "round_high_add",
             "v m a",
@@ -199,7 +234,8 @@ OPS: Mapping[str, Operation] = MappingProxyType(
 """By name. `low` is the low byte, `low_half` the low 16 bits, `high` is SMMUL, `asr` and `round_asr` shift right by a
 known number, `scale32` is apply_scale_32 of the TOSA specification without double rounding, `scale48` apply_scale_16
 of a sum of which the first number is all but the last eight bits, and the second what is left, `round_high_add` is
-VQRDMLASH. Shifts by a number that is not known are to the left, and to the right where it is negative."""
+VQRDMLASH. `max_nan` is no number where one of two is none, `max_number` the other one then. Shifts by a number that is
+not known are to the left, and to the right where it is negative."""
 
 LOOKUP = "lookup"
 """`lookup(table, v)`: the element `v` behind the access `table`. Its first argument is a place, not a number."""

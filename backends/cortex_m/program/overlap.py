@@ -8,18 +8,21 @@ from typing import NamedTuple
 
 from tosaic.backends.cortex_m.kernel import Overlap
 from tosaic.backends.cortex_m.program.affine import Affine
-from tosaic.backends.cortex_m.program.rewriting import tables_of, touches
+from tosaic.backends.cortex_m.program.rewriting import meaning_of, own_touches, tables_of, touches
 from tosaic.backends.cortex_m.program.tree import (
+    BLOCKS,
     BYTES,
     Access,
     Alloc,
     Assign,
     Buffer,
     For,
+    Instr,
     Program,
     Reduce,
     Seq,
     Statement,
+    children,
 )
 
 
@@ -77,10 +80,33 @@ def _spans(s: Statement, source: Buffer, target: Buffer) -> list[_Span]:
                 _behind([span for before in parts[:number] for span in before], part)
             return [span for part in parts for span in part]
         case For():
+            if s.kind in BLOCKS:
+                _in_block(s, source, target)
             return _turned(s, _spans(s.body, source, target))
+        case Instr():
+            return _spans(meaning_of(s), source, target)
     if any(access.buffer in (source.name, target.name) for _, access in touches(s)):
         raise _MeetsError
     return []
+
+
+def _in_block(block: For, source: Buffer, target: Buffer) -> None:
+    """Guard: instructions, whose order is that of registers, write no element but from what they read at its place.
+
+    Of wider elements, pointers keep those loads in order that a hardware loop repeats.
+
+    Raises:
+        _MeetsError: they may.
+    """
+    read, written = set[Affine](), set[Affine]()
+    for how, access in touches(block):
+        if access.buffer in (source.name, target.name):
+            (written if access.buffer == target.name else read).add(
+                (source, target)[how != "read"].address(access.index)
+            )
+    once = sum(access.buffer == source.name for s in children(block.body) for _, access in own_touches(s))
+    if not written <= read or (BYTES[source.dtype] > BYTES[target.dtype] and once > 1):
+        raise _MeetsError
 
 
 def _touched(how: str, access: Access, source: Buffer, target: Buffer) -> list[_Span]:
@@ -107,7 +133,7 @@ def _behind(before: Sequence[_Span], after: Sequence[_Span]) -> None:
 
 def _turned(loop: For, spans: list[_Span]) -> list[_Span]:
     """The spans of all turns: each turn begins behind what the one before wrote."""
-    for write, read in itertools.product(spans, spans):
+    for write, read in itertools.product(spans, spans if loop.turns > 1 else ()):
         if write.written and not read.written:
             moved = read.start.at({loop.var: loop.step}) - write.start.at({loop.var: 0})
             if read.start[loop.var] < write.start[loop.var] or _least(moved) < write.size:

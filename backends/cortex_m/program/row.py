@@ -37,6 +37,7 @@ class Row:
         apart: its memory operand, where lanes of that may lie any number of elements apart; `{o}` in the text is the
             vector of their distances in bytes.
         gathers: its memory operand, of which data say what is read.
+        early: whether it writes its result before it has read all operands.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Row:
     masks: bool = False
     apart: str = ""
     gathers: str = ""
+    early: bool = False
 
     def __hash__(self) -> int:
         return hash(self.name)

@@ -31,9 +31,9 @@ class Primitive(ABC):
 
     Args:
         takes: what the arguments are, each one of `loop`, `buffer`, `constant` and `own` (buffers of constants and of
-            scratch memory), `made` (a buffer that lives in a loop), `name` (a new one), `number`, `dim`, `memory`,
-            `order` (of dimensions: `d102`), `dtype`, `rule`, `op`, `isa`, `word` (see `words`); the ones behind
-            `optional` may be left out.
+            scratch memory), `made` (a buffer that lives in a loop), `name` (a new one), `number`, `lanes` (of vectors),
+            `dim`, `memory`, `order` (of dimensions: `d102`), `dtype`, `rule`, `op`, `isa`, `word` (see `words`); the
+            ones behind `optional` may be left out.
     """
 
     name: ClassVar[str]
@@ -60,7 +60,7 @@ class Primitive(ABC):
             counts = f"{least}" if not self.optional else f"{least} to {len(self.takes)}"
             raise RefusedError(f"`{self.name}` takes {counts} arguments: {', '.join(self.takes)}")
         for kind, argument in zip(self.takes, arguments, strict=False):
-            if isinstance(argument, int) != (kind in ("number", "dim")):
+            if isinstance(argument, int) != (kind in ("number", "lanes", "dim")):
                 raise RefusedError(f"`{argument}` is no {kind}")
             if kind == "word" and argument not in self.words:
                 raise RefusedError(f"`{argument}` is none of {', '.join(self.words)}")

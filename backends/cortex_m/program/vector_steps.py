@@ -94,7 +94,9 @@ class VectorStep:
             again = tuple(name for name in targets if name in self.sources)
             keeps = targets if adds or self.keeps or number else again
             writes, kept = (*targets, *moved), (*keeps, *moved)
-            found.append(BlockInstruction(mnemonic, text.format(**operands), writes, kept, apart=bool(row.gathers)))
+            found.append(
+                BlockInstruction(mnemonic, text.format(**operands), writes, kept, apart=bool(row.gathers) or row.early)
+            )
         if address is not None and address.behind:
             found += advance(address.pointer, address.behind)
         return found
@@ -102,7 +104,7 @@ class VectorStep:
     @property
     def has_condition(self) -> bool:
         """Whether values say which lanes it changes."""
-        return any(line.startswith("vpt") for line in self.lines)
+        return any("vpt" in line or "vcmp" in line for line in self.lines)
 
     @property
     def as_one(self) -> BlockInstruction:

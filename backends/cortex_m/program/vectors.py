@@ -24,6 +24,8 @@ from tosaic.support.errors import BackendError
 
 _NUMBERS = ("r0", "r2", "r4", "r8", "r10", "r12", "r6")
 """General registers of a block: sums of products want even ones."""
+_FEW_NUMBERS = 2
+"""Of them where pointers take the others."""
 _GENERAL = 13
 _LOW = tuple(f"r{i}" for i in range(8))
 _REACH_OF_LOOP = 4000
@@ -34,6 +36,10 @@ _ENTRY = 5
 _LATE = ("vldr", "vdup")
 _VECTOR = 16
 """The most bytes that an access touches."""
+
+
+class _CrowdedError(RefusedError):
+    """There are too few general registers."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +78,10 @@ def vector_block(
     loop = outer[at] if at < len(outer) else None
     assert loop is None or isinstance(loop, For)
     parts = [outer[:at], flat(loop.body) if loop is not None else [], outer[at + 1 :]]
-    return _Vectors(parts, loop, buffers, pipeline).block(last)
+    try:
+        return _Vectors(parts, loop, buffers, pipeline, _NUMBERS).block(last)
+    except _CrowdedError:
+        return _Vectors(parts, loop, buffers, pipeline, _NUMBERS[:_FEW_NUMBERS]).block(last)
 
 
 class _Vectors:
@@ -84,6 +93,7 @@ class _Vectors:
         loop: For | None,
         buffers: Mapping[str, Buffer],
         pipeline: Pipeline | None,
+        numbers: Sequence[str],
     ) -> None:
         self.loop, self.buffers, self.pipeline = loop, buffers, pipeline
         allocs = [s.buffer for part in parts for s in part if isinstance(s, Alloc)]
@@ -105,7 +115,7 @@ class _Vectors:
         if self.mask and conditions:
             self._masked_each()
         lasting = loop is not None or (self.mask and conditions)
-        self.numbers = tuple(name for name in _NUMBERS if not lasting or name not in self.taken)
+        self.numbers = tuple(name for name in numbers if not lasting or name not in self.taken)
         self.homes, self.held = self._homes(), self._held()
         self.free = VECTORS[: len(VECTORS) - len(self.held) - len(self.distances)]
         self.first = self._opening() if loop is not None and loop.turns > 1 else 0
@@ -123,7 +133,7 @@ class _Vectors:
             if not self._crowded():
                 break
         else:
-            raise RefusedError(
+            raise _CrowdedError(
                 f"{len(self.pointers.starts)} pointers, {len(self.homes)} sums and {len(self.read)} numbers do not fit "
                 "the general registers"
             )

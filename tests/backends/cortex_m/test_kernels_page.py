@@ -12,8 +12,8 @@ from tosa_graphs import Graph
 
 from tosaic.backends.boards import MPS3_AN547
 from tosaic.backends.cores.cortex_m55 import CORE
+from tosaic.backends.cortex_m.isa.isa import ISAS
 from tosaic.backends.cortex_m.kernel import FAMILIES
-from tosaic.backends.cortex_m.nest.turn import LANE_ROWS
 from tosaic.backends.simulators.measure import BatchMeasure
 from tosaic.backends.simulators.runners.qemu import Qemu
 from tosaic.support.mlir import ir
@@ -35,7 +35,7 @@ def installed(tmp_path, monkeypatch):
     for name, source in blocks.items():
         (tmp_path / f"difference_{name}.py").write_text(source)
     describe("difference", groups, tmp_path)
-    for registry in (FAMILIES, LANE_ROWS):
+    for registry in (FAMILIES, ISAS):
         monkeypatch.setattr(registry, "_known", registry.known())
         monkeypatch.setattr(registry, "_complete", False)
     monkeypatch.syspath_prepend(tmp_path)  # not before: what is known then would hold the page's own
@@ -54,4 +54,4 @@ def test_every_schedule_of_the_page_is_exact_and_its_best_wins(installed, tmp_pa
         assert measured.ok and measured.cycles is not None, measured
         best[schedule.variant] = min(best.get(schedule.variant, measured.cycles), measured.cycles)
     assert best["difference.vabd"] <= best["pointwise.lanes"] < best["linalg.loops"]
-    assert "lanes(out, xi)" in [str(step) for step in task.trace(task.default())]
+    assert "select(x, absolute)" in [str(step) for step in task.trace(task.default())]

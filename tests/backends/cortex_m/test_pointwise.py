@@ -16,10 +16,15 @@ from tosa_graphs import Graph
 from tosaic.backends.boards import DTCM
 from tosaic.backends.cores.cortex_m55 import CORE
 from tosaic.backends.cortex_m.kernel import Overlap, Site
-from tosaic.backends.cortex_m.nest import lanes
-from tosaic.backends.cortex_m.nest.elementwise import Elementwise, scheduled
-from tosaic.backends.cortex_m.nest.nest import print_trace
+from tosaic.backends.cortex_m.program import values
+from tosaic.backends.cortex_m.program.kernel import scheduled
+from tosaic.backends.cortex_m.program.pointwise import Elementwise
+from tosaic.backends.cortex_m.program.pointwise_lanes import pointwise_lanes
+from tosaic.backends.cortex_m.program.schedule import parse_steps
+from tosaic.backends.cortex_m.program.sketches.elementwise import Vectors, in_lanes
+from tosaic.backends.cortex_m.program.values import Value
 from tosaic.backends.cortex_m.task import KernelTask
+from tosaic.backends.target import Core
 from tosaic.support.mlir import functions, ir
 
 _RNG = np.random.default_rng(3)
@@ -115,6 +120,7 @@ CASES: dict[str, Build] = {
     "multiply by a number of each head": lambda g: g.mul(_widened(g, (1, 4, 3, 18), 3), _widened(g, (1, 4, 1, 1))),
     "select the larger": _larger,
     "clamp of int16": lambda g: g.clamp(g.input(_SHAPE, "i16"), -200, 5000),
+    "abs of bytes": lambda g: g.unary("abs", g.unary("cast", g.input(_SHAPE), "i32")),
     "abs of int32": lambda g: g.unary("abs", g.binary("bitwise_xor", g.input(_SHAPE, "i32"), g.input(_SHAPE, "i32"))),
     "multiply by a gate of 15 bits": lambda g: g.mul(
         g.input((3, 45), "i32"), g.rescale(g.input((3, 45), "i16"), "i32", 1 << 30, 30), shift=15
@@ -283,33 +289,43 @@ def test_tables_in_slow_memory_are_copied_where_there_is_room():
     assert place(Site(DTCM)) == place(Site()) == "in_place"
 
 
+def _instructions(result: Value, size: int, arguments: int, unroll: int, beside: int, core: Core = CORE) -> list[str]:
+    """The vector instructions of a turn of a value of 64 elements, in lanes of 32 bits."""
+    program, _ = pointwise_lanes(Elementwise(result, 1, 64, size), arguments, staged=False)
+    steps = "\n".join(in_lanes(program, Vectors(32, unroll, beside, copied=False, isa="mve")))
+    text = scheduled(program, parse_steps(steps), core).text
+    code = [line.strip().split()[0].strip('"') for line in text[text.index("1:") :].splitlines() if " q" in line]
+    return [name for name in code if name[0] == "v"]
+
+
 def test_a_sum_of_whole_factors_rounds_once_and_adds_its_zero_point_before():
     """Two products, one shift that narrows, one saturation: no instruction that the meaning does not ask for."""
-    a = lanes.given(0, 1, -128, 127, {lanes.FLAT})
-    b = lanes.given(1, 1, -128, 127, {lanes.FLAT})
-    total = lanes.add(lanes.multiply(a, lanes.number(40000)), lanes.multiply(b, lanes.number(30000)))
-    scaled = lanes.rescale(total, np.array([1 << 30], np.int32), np.array([46], np.int8), 8)
+    a, b = (values.given(index, 1, -128, 127, {values.FLAT}) for index in (0, 1))
+    total = values.add(values.multiply(a, values.number(40000)), values.multiply(b, values.number(30000)))
+    scaled = values.rescale(total, np.array([1 << 30], np.int32), np.array([46], np.int8), 8)
     assert scaled is not None
-    result = lanes.with_zero_point(scaled, -3, 8)
-    kernel = scheduled(Elementwise(result, 1, 64, 1), 32, 1, 1, "inline", "in_place", CORE.pipeline)
-    text = kernel.source("test", 2).text
-    code = [line.strip().split()[0].strip('"') for line in text[text.index("1:") :].splitlines() if " q" in line]
-    assert sorted(name for name in code if name[0] == "v") == [
+    assert sorted(_instructions(values.with_zero_point(scaled, -3, 8), 1, 2, 1, 1)) == [
         "vldrb.s32", "vldrb.s32", "vmla.s32", "vmlas.s32", "vqmovnb.s16", "vqrshrnb.s32", "vstrb.32",
     ]  # fmt: skip
 
 
-def test_the_code_of_two_vectors_alternates():
-    table = lanes.multiply(lanes.given(0, 1, -128, 127, {lanes.FLAT}), lanes.number(40000))
-    kernel = scheduled(Elementwise(table, 1, 64, 4), 32, 2, 2, "inline", "in_place", None)
-    assert "interleave(out, 2)" in print_trace(kernel.nest.trace)
-    text = kernel.source("test", 1).text
-    code = [line.strip().split()[0].strip('"') for line in text[text.index("1:") :].splitlines() if " q" in line]
-    assert [name for name in code if name[0] == "v"] == [
-        "vldrb.s32",
-        "vmul.i32",
-        "vldrb.s32",
-        "vmul.i32",
-        "vstrw.32",
-        "vstrw.32",
-    ]
+def test_the_code_of_two_vectors_takes_turns():
+    product = values.multiply(values.given(0, 1, -128, 127, {values.FLAT}), values.number(40000))
+    assert _instructions(product, 4, 1, 2, 2, replace(CORE, pipeline=None)) == [
+        "vldrb.s32", "vmul.i32", "vldrb.s32", "vmul.i32", "vstrw.32", "vstrw.32",
+    ]  # fmt: skip
+
+
+def test_numbers_that_registers_do_not_hold_are_read_from_memory(tmp_path):
+    """Fifteen numbers beside two pointers."""
+
+    def build(g: Graph) -> ir.Value:
+        x = g.unary("cast", g.input((3, 50)), "i32")
+        for number in range(15):
+            x = g.binary("bitwise_xor" if number % 2 else "add", x, g.const([[3 + 7 * number]], "i32"))
+        return x
+
+    source = task_of(build).generate(task_of(build).default())
+    assert "const int32_t *const m =" in source.text
+    for found in outcomes_of({"numbers": build}, ("pointwise",), tmp_path).values():
+        assert not [str(outcome) for outcome in found if not outcome.exact]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from tosaic.backends.cortex_m.program.affine import Affine
-from tosaic.backends.cortex_m.program.legal import Use, covers, reads_old, uses, window_of, windows_inside
+from tosaic.backends.cortex_m.program.legal import Use, Window, covers, reads_old, uses, window_of, windows_inside
 from tosaic.backends.cortex_m.program.primitives.dims import not_held
 from tosaic.backends.cortex_m.program.primitives.loops import plain, renamed, with_loop
 from tosaic.backends.cortex_m.program.rewriting import (
@@ -70,7 +70,8 @@ class StageWindow(Primitive):
     """`stage(a, k, va, r, i32)`: what a turn of loop `k` touches of `a` is copied to `va` first, in registers `r` or in
     `scratch`, as i32; what the turn writes is copied back. Scratch memory gets what lies between, too.
 
-    `stage(w, n, vw, q, i8, x)`: only what is read in loop `x` inside is, of what does not change in the turn.
+    `stage(w, n, vw, q, i8, x)`: only what is read in loop `x` inside is, of what does not change in the turn. Where
+    values say what is read, all is copied.
     """
 
     name = "stage"
@@ -94,11 +95,13 @@ class StageWindow(Primitive):
             if len(inside) in (0, len(found)):
                 raise RefusedError(f"`{within.var}` reads all, or nothing, of {name}")
             found = inside
-        if name in tables_of(loop.body):
+        is_table = name in tables_of(loop.body)
+        if is_table and memory != "scratch":
             raise RefusedError(f"values say what is read of {name}")
         if not found or name in own_buffers(loop.body):
             raise RefusedError(f"a turn of `{var}` does not touch {name}")
         windows = [window_of([(u.access.index[dim], u.loops) for u in found]) for dim in range(len(b.shape))]
+        windows = [Window(Affine(), extent, 1, dense=True) for extent in b.shape] if is_table else windows
         windows_inside(program, loop, b, windows)
         windows = [window._replace(step=1) for window in windows] if memory == "scratch" else windows
         kept = [dim for dim, window in enumerate(windows) if window.elements > 1]

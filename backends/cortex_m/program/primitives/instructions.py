@@ -124,8 +124,11 @@ def _matched(s: For | Assign | Reduce, rows: _Rows, buffers: Mapping[str, Buffer
         return None
     alike = rows.get(_shape(inner), ())
     exact = [(row, 0) for row in alike if row.lanes == lanes]
-    for row, limit in (*exact, *((row, lanes) for row in alike if row.masks and lanes < row.lanes)):
-        what, match = meaning(row), _Match(row, var, buffers, lanes)
+    masked = [(row, lanes) for row in alike if row.masks and lanes < row.lanes]
+    found = [(row, limit, lanes > 1) for row, limit in (*exact, *masked)]
+    # Of one lane, rows come first whose lanes lie as those of more would.
+    for row, limit, counts in ([(row, limit, True) for row, limit, _ in found] if var and lanes == 1 else []) + found:
+        what, match = meaning(row), _Match(row, var, buffers, lanes, counts)
         if match.unify(what.target, inner.target) and match.unify(what.value, inner.value):
             return Instr(row, tuple(match.bound[formal.name] for formal in row.formals), limit, match.stride)
     return None
@@ -152,10 +155,14 @@ def _shape(part: Assign | Reduce | Value) -> Hashable:
 
 
 class _Match:
-    """The operands of a row as its meaning is laid over a statement whose `lanes` lanes `var` counts."""
+    """The operands of a row as its meaning is laid over a statement whose `lanes` lanes `var` counts.
 
-    def __init__(self, row: Row, var: str, buffers: Mapping[str, Buffer], lanes: int) -> None:
-        self.row, self.var, self.buffers, self.lanes, self.stride = row, var, buffers, lanes, 1
+    Args:
+        counts: whether lanes lie as `var` counts them.
+    """
+
+    def __init__(self, row: Row, var: str, buffers: Mapping[str, Buffer], lanes: int, counts: bool) -> None:
+        self.row, self.var, self.buffers, self.lanes, self.stride, self.counts = row, var, buffers, lanes, 1, counts
         self.formals = {formal.name: formal for formal in row.formals}
         self.bound: dict[str, Access] = {}
 
@@ -179,7 +186,7 @@ class _Match:
             self.stride = where[self.var]
             if self.stride == 1 or not self._reaches(b):
                 return False
-        elif self.lanes > 1 and where[self.var] != index["l"]:
+        elif self.counts and where[self.var] != index["l"]:
             return False
         start = where.at({self.var: 0}) - index.const
         unit = b.lanes if b.in_registers else max(1, self.row.align // BYTES[b.dtype])

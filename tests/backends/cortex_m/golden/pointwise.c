@@ -1,140 +1,132 @@
-void kernel(const int8_t *in0, const int8_t *in1, int8_t *out, const int8_t *params, int8_t *scratch)
+void kernel(const int8_t *a0, const int8_t *a1, int8_t *out, const int8_t *restrict params, int8_t *restrict scratch)
 {
-  const int32_t *numbers = (const int32_t *)(params + 0);
-  const int32_t k0 = numbers[0];
-  const int32_t k1 = numbers[1];
-  const int32_t k2 = numbers[2];
-  const int32_t k3 = numbers[3];
-  const int32_t k4 = numbers[4];
-  const int32_t k5 = numbers[5];
-  const int32_t k6 = numbers[6];
-  const int32_t k7 = numbers[7];
-  const int32x4_t c0 = vdupq_n_s32(k3);
-  const int32x4_t c1 = vdupq_n_s32((uint8_t)(k6) * 0x01010101u);
-  const int32x4_t c2 = vdupq_n_s32((uint8_t)(k7) * 0x01010101u);
+  const int32_t *const k = (const int32_t *)(params + 0);
   {
-    int8_t *p0 = out;
-    const int8_t *p1 = in1;
-    const int8_t *p2 = in0;
+    int32_t kr__0, kr__1, kr__2, kr__3, kr__4, kr__5, kr__6, kr__7;
+    kr__0 = k[0];
+    kr__1 = k[1];
+    kr__2 = k[2];
+    kr__3 = k[3];
+    kr__4 = k[4];
+    kr__5 = k[5];
+    kr__6 = k[6];
+    kr__7 = k[7];
     {
-      const int32_t n0 = k2;
-      const int32_t n1 = k4;
-      const int32_t n2 = k3;
-      const int32_t n3 = k1;
-      const int32_t n4 = k5;
-      const int32_t n5 = k0;
+      const int32_t x = 0;
+      const int8_t *p0 = (const int8_t *)a1 + 16384 * x;
+      const int8_t *p1 = (const int8_t *)a0 + 16384 * x;
+      const int8_t *p2 = (const int8_t *)out + 16384 * x;
       __asm__ volatile(
+          "vdup.32 q7, %[kr__0]\n"
+          "vdup.8 q6, %[kr__6]\n"
+          "vdup.8 q5, %[kr__7]\n"
           "movw lr, #512\n"
           "dls lr, lr\n"
           "1:\n"
-          "vldrb.s32 q2, [%[p1]], #4\n"
-          "vmlas.s32 q2, %q[c0], %[n0]\n"
-          "vldrb.s32 q3, [%[p1]], #4\n"
-          "vmlas.s32 q3, %q[c0], %[n0]\n"
-          "vldrb.s32 q1, [%[p2]], #4\n"
-          "vqrdmulh.s32 q2, q2, %[n1]\n"
-          "vldrb.s32 q4, [%[p2]], #4\n"
-          "vqrdmulh.s32 q3, q3, %[n1]\n"
-          "vldrb.s32 q0, [%[p1]], #4\n"
-          "vmla.s32 q2, q1, %[n2]\n"
-          "vldrb.s32 q1, [%[p1]], #4\n"
-          "vmla.s32 q3, q4, %[n2]\n"
-          "vadd.i32 q2, q2, %[n3]\n"
-          "vqdmulh.s32 q2, q2, %[n4]\n"
-          "vadd.i32 q3, q3, %[n3]\n"
-          "vqdmulh.s32 q3, q3, %[n4]\n"
-          "vrshr.s32 q2, q2, #19\n"
-          "vmlas.s32 q0, %q[c0], %[n0]\n"
+          "vldrb.s16 q4, [%[p0]], #8\n"
+          "vmovlb.s16 q3, q4\n"
+          "vmlas.s32 q3, q7, %[kr__1]\n"
+          "vmovlt.s16 q4, q4\n"
+          "vqrdmulh.s32 q3, q3, %[kr__2]\n"
+          "vldrb.s16 q0, [%[p1]], #8\n"
+          "vmovlb.s16 q1, q0\n"
+          "vmla.s32 q3, q1, %[kr__0]\n"
+          "vmovlt.s16 q0, q0\n"
+          "vmlas.s32 q4, q7, %[kr__1]\n"
+          "vadd.i32 q3, q3, %[kr__3]\n"
+          "vqdmulh.s32 q3, q3, %[kr__4]\n"
+          "vldrb.s16 q1, [%[p0]], #8\n"
           "vrshr.s32 q3, q3, #19\n"
-          "vmlas.s32 q1, %q[c0], %[n0]\n"
-          "vadd.i16 q2, q2, %[n5]\n"
-          "vqrdmulh.s32 q0, q0, %[n1]\n"
-          "vadd.i16 q3, q3, %[n5]\n"
-          "vqrdmulh.s32 q1, q1, %[n1]\n"
-          "vqmovnb.s16 q2, q2\n"
-          "vldrb.s32 q4, [%[p2]], #4\n"
+          "vqrdmulh.s32 q4, q4, %[kr__2]\n"
+          "vmovnb.i32 q3, q3\n"
+          "vmla.s32 q4, q0, %[kr__0]\n"
+          "vmovlb.s16 q0, q1\n"
+          "vmlas.s32 q0, q7, %[kr__1]\n"
+          "vadd.i32 q4, q4, %[kr__3]\n"
+          "vqdmulh.s32 q4, q4, %[kr__4]\n"
+          "vmovlt.s16 q1, q1\n"
+          "vqrdmulh.s32 q0, q0, %[kr__2]\n"
+          "vrshr.s32 q4, q4, #19\n"
+          "vldrb.s16 q2, [%[p1]], #8\n"
+          "vmovnt.i32 q3, q4\n"
+          "vmlas.s32 q1, q7, %[kr__1]\n"
+          "vmovlb.s16 q4, q2\n"
+          "vmla.s32 q0, q4, %[kr__0]\n"
+          "vadd.i16 q3, q3, %[kr__5]\n"
+          "vqrdmulh.s32 q1, q1, %[kr__2]\n"
           "vqmovnb.s16 q3, q3\n"
-          "vmla.s32 q0, q4, %[n2]\n"
-          "vmax.s8 q2, q2, %q[c1]\n"
-          "vldrb.s32 q4, [%[p2]], #4\n"
-          "vmax.s8 q3, q3, %q[c1]\n"
-          "vmla.s32 q1, q4, %[n2]\n"
-          "vmin.s8 q2, q2, %q[c2]\n"
-          "vstrb.32 q2, [%[p0]], #4\n"
-          "vmin.s8 q3, q3, %q[c2]\n"
-          "vstrb.32 q3, [%[p0]], #4\n"
-          "vadd.i32 q0, q0, %[n3]\n"
-          "vqdmulh.s32 q0, q0, %[n4]\n"
-          "vadd.i32 q1, q1, %[n3]\n"
-          "vqdmulh.s32 q1, q1, %[n4]\n"
+          "vldrb.s16 q4, [%[p0]], #8\n"
+          "vadd.i32 q0, q0, %[kr__3]\n"
+          "vqdmulh.s32 q0, q0, %[kr__4]\n"
+          "vmax.s8 q3, q3, q6\n"
+          "vmin.s8 q3, q3, q5\n"
+          "vstrb.16 q3, [%[p2]], #8\n"
           "vrshr.s32 q0, q0, #19\n"
-          "vldrb.s32 q3, [%[p1]], #4\n"
+          "vmovlt.s16 q2, q2\n"
+          "vmla.s32 q1, q2, %[kr__0]\n"
+          "vmovnb.i32 q0, q0\n"
+          "vldrb.s16 q2, [%[p1]], #8\n"
+          "vadd.i32 q1, q1, %[kr__3]\n"
+          "vqdmulh.s32 q1, q1, %[kr__4]\n"
+          "vmovlb.s16 q3, q4\n"
+          "vmlas.s32 q3, q7, %[kr__1]\n"
           "vrshr.s32 q1, q1, #19\n"
-          "vmlas.s32 q3, %q[c0], %[n0]\n"
-          "vadd.i16 q0, q0, %[n5]\n"
-          "vldrb.s32 q2, [%[p1]], #4\n"
-          "vadd.i16 q1, q1, %[n5]\n"
-          "vmlas.s32 q2, %q[c0], %[n0]\n"
+          "vqrdmulh.s32 q3, q3, %[kr__2]\n"
+          "vmovnt.i32 q0, q1\n"
+          "vldrb.s16 q1, [%[p0]], #8\n"
+          "vmovlt.s16 q4, q4\n"
+          "vmlas.s32 q4, q7, %[kr__1]\n"
+          "vadd.i16 q0, q0, %[kr__5]\n"
+          "vqrdmulh.s32 q4, q4, %[kr__2]\n"
           "vqmovnb.s16 q0, q0\n"
-          "vqrdmulh.s32 q3, q3, %[n1]\n"
-          "vqmovnb.s16 q1, q1\n"
-          "vqrdmulh.s32 q2, q2, %[n1]\n"
-          "vmax.s8 q0, q0, %q[c1]\n"
-          "vldrb.s32 q4, [%[p2]], #4\n"
-          "vmax.s8 q1, q1, %q[c1]\n"
-          "vmla.s32 q3, q4, %[n2]\n"
-          "vmin.s8 q0, q0, %q[c2]\n"
-          "vstrb.32 q0, [%[p0]], #4\n"
-          "vmin.s8 q1, q1, %q[c2]\n"
-          "vstrb.32 q1, [%[p0]], #4\n"
-          "vadd.i32 q3, q3, %[n3]\n"
-          "vqdmulh.s32 q3, q3, %[n4]\n"
-          "vldrb.s32 q1, [%[p2]], #4\n"
-          "vmla.s32 q2, q1, %[n2]\n"
+          "vmax.s8 q0, q0, q6\n"
+          "vmin.s8 q0, q0, q5\n"
+          "vstrb.16 q0, [%[p2]], #8\n"
+          "vmovlb.s16 q0, q2\n"
+          "vmla.s32 q3, q0, %[kr__0]\n"
+          "vmovlt.s16 q2, q2\n"
+          "vmla.s32 q4, q2, %[kr__0]\n"
+          "vadd.i32 q3, q3, %[kr__3]\n"
+          "vqdmulh.s32 q3, q3, %[kr__4]\n"
+          "vadd.i32 q4, q4, %[kr__3]\n"
+          "vqdmulh.s32 q4, q4, %[kr__4]\n"
           "vrshr.s32 q3, q3, #19\n"
-          "vldrb.s32 q1, [%[p1]], #4\n"
-          "vadd.i32 q2, q2, %[n3]\n"
-          "vqdmulh.s32 q2, q2, %[n4]\n"
-          "vadd.i16 q3, q3, %[n5]\n"
-          "vmlas.s32 q1, %q[c0], %[n0]\n"
-          "vrshr.s32 q2, q2, #19\n"
-          "vldrb.s32 q0, [%[p1]], #4\n"
-          "vadd.i16 q2, q2, %[n5]\n"
-          "vmlas.s32 q0, %q[c0], %[n0]\n"
+          "vldrb.s16 q2, [%[p1]], #8\n"
+          "vrshr.s32 q4, q4, #19\n"
+          "vmovnb.i32 q3, q3\n"
+          "vmovlb.s16 q0, q1\n"
+          "vmlas.s32 q0, q7, %[kr__1]\n"
+          "vmovnt.i32 q3, q4\n"
+          "vqrdmulh.s32 q0, q0, %[kr__2]\n"
+          "vmovlb.s16 q4, q2\n"
+          "vmla.s32 q0, q4, %[kr__0]\n"
+          "vadd.i16 q3, q3, %[kr__5]\n"
           "vqmovnb.s16 q3, q3\n"
-          "vqrdmulh.s32 q1, q1, %[n1]\n"
-          "vqmovnb.s16 q2, q2\n"
-          "vqrdmulh.s32 q0, q0, %[n1]\n"
-          "vmax.s8 q3, q3, %q[c1]\n"
-          "vldrb.s32 q4, [%[p2]], #4\n"
-          "vmax.s8 q2, q2, %q[c1]\n"
-          "vmla.s32 q1, q4, %[n2]\n"
-          "vmin.s8 q3, q3, %q[c2]\n"
-          "vstrb.32 q3, [%[p0]], #4\n"
-          "vmin.s8 q2, q2, %q[c2]\n"
-          "vstrb.32 q2, [%[p0]], #4\n"
-          "vadd.i32 q1, q1, %[n3]\n"
-          "vqdmulh.s32 q1, q1, %[n4]\n"
-          "vldrb.s32 q2, [%[p2]], #4\n"
-          "vmla.s32 q0, q2, %[n2]\n"
-          "vrshr.s32 q1, q1, #19\n"
-          "vadd.i32 q0, q0, %[n3]\n"
-          "vqdmulh.s32 q0, q0, %[n4]\n"
-          "vadd.i16 q1, q1, %[n5]\n"
+          "vadd.i32 q0, q0, %[kr__3]\n"
+          "vqdmulh.s32 q0, q0, %[kr__4]\n"
+          "vmax.s8 q3, q3, q6\n"
+          "vmin.s8 q3, q3, q5\n"
+          "vstrb.16 q3, [%[p2]], #8\n"
           "vrshr.s32 q0, q0, #19\n"
-          "vadd.i16 q0, q0, %[n5]\n"
-          "vqmovnb.s16 q1, q1\n"
+          "vmovlt.s16 q1, q1\n"
+          "vmlas.s32 q1, q7, %[kr__1]\n"
+          "vmovlt.s16 q2, q2\n"
+          "vqrdmulh.s32 q1, q1, %[kr__2]\n"
+          "vmovnb.i32 q0, q0\n"
+          "vmla.s32 q1, q2, %[kr__0]\n"
+          "vadd.i32 q1, q1, %[kr__3]\n"
+          "vqdmulh.s32 q1, q1, %[kr__4]\n"
+          "vrshr.s32 q1, q1, #19\n"
+          "vmovnt.i32 q0, q1\n"
+          "vadd.i16 q0, q0, %[kr__5]\n"
           "vqmovnb.s16 q0, q0\n"
-          "vmax.s8 q1, q1, %q[c1]\n"
-          "vmax.s8 q0, q0, %q[c1]\n"
-          "vmin.s8 q1, q1, %q[c2]\n"
-          "vstrb.32 q1, [%[p0]], #4\n"
-          "vmin.s8 q0, q0, %q[c2]\n"
-          "vstrb.32 q0, [%[p0]], #4\n"
+          "vmax.s8 q0, q0, q6\n"
+          "vmin.s8 q0, q0, q5\n"
+          "vstrb.16 q0, [%[p2]], #8\n"
           "le lr, 1b\n"
           : [p0] "+l"(p0), [p1] "+l"(p1), [p2] "+l"(p2)
-          : [n0] "r"(n0), [n1] "r"(n1), [n2] "r"(n2), [n3] "r"(n3), [n4] "r"(n4), [n5] "r"(n5), [c0] "w"(c0), [c1] "w"(c1), [c2] "w"(c2)
-          : "memory", "lr", "q0", "q1", "q2", "q3", "q4");
+          : [kr__0] "r"(kr__0), [kr__6] "r"(kr__6), [kr__7] "r"(kr__7), [kr__1] "r"(kr__1), [kr__2] "r"(kr__2), [kr__3] "r"(kr__3), [kr__4] "r"(kr__4), [kr__5] "r"(kr__5)
+          : "memory", "lr", "q0", "q1", "q2", "q3", "q4", "q5", "q6", "q7");
     }
   }
 }

@@ -220,8 +220,8 @@ def test_conditions_keep_accesses_inside():
     [
         ("= a[y, x]", "= mul(a[y, x], 100)", "does not fit out"),
         ("for x < 8", "for x < 7", "nobody wrote all of out"),
-        ("= a[y, x]", "= add(out[y, x], 1)", "a number is used that nobody wrote"),
-        ("= a[y, x]", "= sat8(a[y, x - 1])", "a number is used that nobody wrote"),
+        ("= a[y, x]", "= add(out[y, x], 1)", "nobody wrote all of out"),
+        ("= a[y, x]", "= sat8(a[y, x - 1])", "nobody wrote all of out"),
     ],
 )
 def test_the_interpreter_finds_what_has_no_meaning(old, new, message):

@@ -34,6 +34,12 @@ def _steps_of(case: str) -> str:
 
 REFUSED = {
     "COPY: split(z, zi, 2)": "there is no loop `z`",
+    "COPY: lanes(y, x, 3)": "`x` of 8 by 1 is no vectors of 3 lanes",
+    "COPY: lanes(x, y, 4)": "`y` of 6 by 1 is no vectors of 4 lanes",
+    "COPY: lanes(x, x, 8)": "`x` does not stand in `x`",
+    "SUMS: lanes(y, n, 4)": "a turn of `n` does more than assign numbers",
+    "SUMS: lanes(n, k, 8)": "a turn of `k` does more than assign numbers",
+    "HALVED: split(x, xi, 4); lanes(y, x, 4)": "a turn of `x` does more than assign numbers",
     "COPY: split(x, y, 2)": "`y` is taken, or no name",
     "COPY: split(x, t0, 4)": "`t0` is taken, or no name",
     "COPY: split(x, short, 4)": "`short` is taken, or no name",
@@ -95,7 +101,7 @@ REFUSED = {
     "COPY: split(x, xi, 2); stage(a, x, u, r)": "[2] of i8 is no whole register `r`",
     "WINDOWS: stage(out, y, u, r)": "a turn of `y` does not touch out",
     "PADDED: stage(a, x, u, scratch)": "a window of `x` reaches outside of a[6]",
-    "TABLE: stage(table, x, u, scratch)": "values say what is read of table",
+    "TABLE: stage(table, x, u, q)": "values say what is read of table",
     "TABLE: pack(table)": "values say what is read of table",
     "COPY: place(a, r)": "a in in is not placed in `r`",
     "WINDOWS: place(S, r)": "S[6, 6] takes more registers `r` than any core has",

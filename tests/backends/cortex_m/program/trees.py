@@ -33,6 +33,18 @@ for z < 2:
     for x < 16:
       out[2 * z + y, x] = a[4 * z + 2 * y, x]
 """
+HALVED = """
+a: i8[6, 8] in in
+out: i8[6, 8] in out
+k: i32[2] in const
+for y < 6:
+  for x < 8:
+    v0: i32[] in scratch
+    v1: i8[] in scratch
+    v0 = add(mul(a[y, x], k[0]), k[1])
+    v1 = sat8(v0)
+    out[y, x] = v1
+"""
 SUMS = """
 a: i8[6, 8] in in
 out: i32[6, 4] in out

@@ -26,7 +26,7 @@ class Value:
     """One integer for each position.
 
     Args:
-        op: how it is computed, a row of `turn.LANE_ROWS`; `number`, `array` and `input` are given.
+        op: how it is computed, as a reader in `pointwise` says; `number`, `array` and `input` are given.
         operands: the values that it is computed from.
         low, high: its range.
         varies: the axes that it varies with: `row` (all axes but the last), `channel` (the last), `flat` (every one).
@@ -258,9 +258,9 @@ def inverted(a: Value) -> Value:
 
 
 def absolute(a: Value) -> Value:
-    """The absolute value; of the least integer, itself."""
-    if a.low <= -(1 << a.bits - 1):
-        return computed("abs", (a,), *_range(a.bits))
+    """The absolute value; of the least integer of 32 bits, itself."""
+    if a.low == _INT32[0]:
+        return computed("abs", (a,), *_INT32)
     return computed("abs", (a,), 0, max(-a.low, a.high))
 
 
@@ -301,7 +301,7 @@ def computed(
     data: np.ndarray | None = None,
     zeros: int = 0,
 ) -> Value:
-    """What an op of `LANE_ROWS` computes; its range ends where int32 does."""
+    """What an op computes; its range ends where int32 does."""
     varies = frozenset(itertools.chain.from_iterable(operand.varies for operand in operands))
     return Value(op, operands, max(low, _INT32[0]), min(high, _INT32[1]), varies, numbers, data, zeros)
 

@@ -1,14 +1,14 @@
 """Floats among the values of pointwise functions: f32, each held as the int32 that has its bits.
 
-So they are given, staged, chosen and stored as integers are; only what computes with them has rows of its own
-(`lane_rows/reals.py`). Nothing is simplified: each op rounds once, as TOSA has it (1.0, section 1.8).
+So they are given, chosen and stored as integers are. Nothing is simplified: each op rounds once, as TOSA has it (1.0,
+section 1.8).
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from tosaic.backends.cortex_m.nest.lanes import RELATIONS, Value, computed, narrow, number
+from tosaic.backends.cortex_m.program.values import RELATIONS, Value, computed, narrow, number
 
 _BITS = (-(1 << 31), (1 << 31) - 1)
 
@@ -24,7 +24,7 @@ def real_number(value: float) -> Value:
 
 
 def real(op: str, *operands: Value, numbers: tuple[int, ...] = ()) -> Value:
-    """A float that an op of `lane_rows/reals.py` computes."""
+    """A float that an op computes."""
     return computed(op, operands, *_BITS, numbers)
 
 
