@@ -70,7 +70,7 @@ class LaneSketch:
     """
 
     compared: ClassVar[int] = 12
-    near: ClassVar[float] = 1.03
+    near: ClassVar[float] = 1.08
 
     function: str
     staged: bool

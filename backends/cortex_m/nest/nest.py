@@ -46,7 +46,6 @@ class Nest(NamedTuple):
         places: where the operand that a stage reads lies, by operand: in place, or in scratch memory in some form.
         held: vectors of an operand that stay in registers.
         hoisted: loads of a stage's block that are executed a turn ahead.
-        interleaved: vectors of a stage's block whose instructions alternate.
         issued: how the list scheduler orders a stage's block.
         trace: the primitives that were applied.
     """
@@ -56,7 +55,6 @@ class Nest(NamedTuple):
     places: Mapping[str, str] = _NOTHING
     held: Mapping[str, int] = _NOTHING
     hoisted: Mapping[str, int] = _NOTHING
-    interleaved: Mapping[str, int] = _NOTHING
     issued: Mapping[str, Issue] = _NOTHING
     trace: tuple[Step, ...] = ()
 

@@ -168,19 +168,18 @@ class LaneVectors:
             return Access(value.buffer, (*value.index[:-1], place))
         return value
 
-    def _register(self, dtype: str, memory: str = "q") -> Access:
-        """The next register of a type."""
-        name = f"{self.prefix}{memory}{dtype}"
+    def _register(self, dtype: str) -> Access:
+        """The next vector of a type."""
+        name = f"{self.prefix}q{dtype}"
         number = self.registers[name]
         self.registers[name] += 1
-        lanes = (VECTOR // 8 // BYTES[dtype],) if memory == "q" else ()
-        self.buffers[name] = Buffer(name, dtype, (number + 1, *lanes), memory)
-        return Access(name, (Affine.of(number), *(Affine() for _ in lanes)))
+        self.buffers[name] = Buffer(name, dtype, (number + 1, VECTOR // 8 // BYTES[dtype]), "q")
+        return Access(name, (Affine.of(number), Affine()))
 
     # Numbers.
 
     def number(self, value: Value) -> Access:
-        """A number in a general register."""
+        """A number in a general register; one from memory lives up to the next."""
         if isinstance(value, Op) and value.name in LOW.values():
             return self.number(value.args[0])
         if not isinstance(value, Access):
@@ -188,9 +187,11 @@ class LaneVectors:
         b = self.buffers[value.buffer]
         if b.memory == "r":
             return value
-        found = self._register("f32" if b.dtype == "f32" else "i32", "r")
-        self.made.append(Assign(found, value))
-        return found
+        word = Buffer(f"{self.prefix}r{b.dtype}", "f32" if b.dtype == "f32" else "i32", (), "r")
+        self.buffers[word.name] = word
+        self.registers[word.name] = 1
+        self.made.append(Assign(Access(word.name), value))
+        return Access(word.name)
 
     def low(self, value: Value, bits: int) -> Value:
         """A number as operations of so many bits take it."""

@@ -52,7 +52,6 @@ def test_a_trace_prints_parses_and_replays_to_the_same_nest():
         (("fuse", "sums", "x", "k"), "`x` and `k` of `sums` cannot be fused"),
         (("hoist", "sums", 2), "`sums` has no hardware loop to hoist loads in"),
         (("issue", "sums", "longest", 8), "`sums` has no hardware loop, whose block is ordered"),
-        (("interleave", "sums", 2), "`sums` has no unrolled loop of pairs or groups of 2"),
         (("tile", "sums", "x"), "schedule primitive `tile`"),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
