@@ -9,7 +9,7 @@ from tosaic.backends.cortex_m.program.lane_vectors import VECTOR, LaneVectors, S
 from tosaic.backends.cortex_m.program.lane_writer import LaneWriter
 from tosaic.backends.cortex_m.program.legal import why_not_apart
 from tosaic.backends.cortex_m.program.primitives.loops import plain, with_loop
-from tosaic.backends.cortex_m.program.rewriting import accesses, exchanged, seq, stands_in
+from tosaic.backends.cortex_m.program.rewriting import accesses, exchanged, seq, stands_in, without_unread
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive, fresh
 from tosaic.backends.cortex_m.program.tree import (
     Alloc,
@@ -53,7 +53,8 @@ class InLanes(Primitive):
         for buffer in reversed(buffers):
             found = Alloc(buffer, found)
         program = with_loop(program, home, spread.before(home, exchanged(home.body, loop, found)))
-        return Program((*program.arguments, *spread.constants), program.body, (*program.host, *spread.derived))
+        buffers = [*program.arguments, *spread.constants]
+        return without_unread(Program(tuple(buffers), program.body, (*program.host, *spread.derived)))
 
 
 def _assignments(program: Program, loop: For) -> list[Assign]:
