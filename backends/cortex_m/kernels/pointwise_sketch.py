@@ -70,7 +70,7 @@ class LaneSketch:
     """
 
     compared: ClassVar[int] = 12
-    near: ClassVar[float] = 1.08
+    near: ClassVar[float] = 1.04
 
     function: str
     staged: bool
