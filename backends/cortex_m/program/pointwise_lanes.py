@@ -63,18 +63,22 @@ class _LaneReader(PointwiseReader):
         self.numbers, self.floats, self.further = list[int](), list[int](), list[int]()
 
     def program(self) -> tuple[Program, dict[str, np.ndarray]]:
+        out = Buffer("out", "f32" if self.what.result in self.real else TYPES[self.what.size], self.extents, "out")
+        self.at = "once"
+        body = self._level("once", lambda: [self._loops()], "r")
+        arguments = (*self._inputs(), out, *self._constants(body))
+        return Program(arguments, nested(with_accesses(body, self._kept), b=1)), self.constants
+
+    def _loops(self) -> Statement:
+        """All that is computed for rows, channels and elements."""
         loops = [self._loop(level) for level in self.own[1:]]
         self.at = FLAT
-        out = Buffer("out", "f32" if self.what.result in self.real else TYPES[self.what.size], self.extents, "out")
         result = self._level(FLAT, lambda: [Assign(Access("out", self._index(FLAT)), self._operand(self.what.result))])
         body = seq(*(loop for loop in loops if loop is not None), nested(result, y=self.extents[0], x=self.extents[1]))
         for value, name in self.staged.items():
             dtype = "i32" if name[0] == "R" and value not in self.real else self._dtype(value)
             body = Alloc(Buffer(name, dtype, self._shape(value.level), "scratch"), body)
-        self.at = "once"
-        body = self._level("once", lambda: [body], "r")
-        arguments = (*self._inputs(), out, *self._constants(body))
-        return Program(arguments, nested(with_accesses(body, self._kept), b=1)), self.constants
+        return body
 
     def _few(self, body: Statement) -> Statement:
         """What a level computes, with the numbers in `FURTHER` that no registers are left for."""

@@ -125,6 +125,9 @@ CASES: dict[str, Build] = {
     "multiply by a gate of 15 bits": lambda g: g.mul(
         g.input((3, 45), "i32"), g.rescale(g.input((3, 45), "i16"), "i32", 1 << 30, 30), shift=15
     ),
+    "multiply by a scalar of a table": lambda g: g.mul(
+        g.input((3, 45), "i16"), g.rescale(g.table(g.input((1, 1), "i16"), _CURVE), "i16", 1 << 30, 37)
+    ),
     "multiply at shift 31": lambda g: g.mul(g.input((3, 45), "i32"), g.input((3, 45), "i32"), shift=31),
     "rescale int16 to int8": lambda g: g.requantize(g.input(_SHAPE, "i16"), "i8", 3e-3, output_zero=5),
     "leading zeros": lambda g: g.unary("clz", g.binary("logical_right_shift", g.input((999,), "i32"), _amounts(g))),
