@@ -11,6 +11,7 @@ import numpy as np
 
 from tosaic.backends.cortex_m.isa.isa import sets_of
 from tosaic.backends.cortex_m.program.kernel import Knobs
+from tosaic.backends.cortex_m.program.lane_vectors import VECTOR
 from tosaic.backends.cortex_m.program.pointwise import Elementwise, pointwise
 from tosaic.backends.cortex_m.program.pointwise_lanes import pointwise_lanes
 from tosaic.backends.cortex_m.program.rewriting import tables_of
@@ -100,7 +101,7 @@ class LaneSketch:
 
     def steps(self, knobs: Knobs) -> Iterator[str]:
         lanes, unroll, beside = (int(knobs[name]) for name in ("lanes", "unroll", "beside"))
-        if unroll % beside or (unroll > 1 and unroll * 128 // lanes > self.made.loop("x").extent):
+        if unroll % beside or (unroll > 1 and unroll * VECTOR // lanes > self.made.loop("x").extent):
             raise RefusedError(f"no turn has {unroll} vectors, {beside} of them side by side")
         vectors = Vectors(lanes, unroll, beside, knobs["params"] == "scratch", str(knobs["isa"]))
         return in_lanes(self.made, vectors)
@@ -114,7 +115,7 @@ class LaneSketch:
 @lru_cache(maxsize=256)
 def _instructions(what: LaneSketch, lanes: int) -> int:
     """Instructions of a vector of results."""
-    extent, each = what.made.loop("x").extent, 128 // lanes
+    extent, each = what.made.loop("x").extent, VECTOR // lanes
     cut = [f"cut(x, {each}, e)"] if extent > each else []
     steps = (*cut, f"split(x, xi, {min(extent, each)})", f"lanes(x, xi, {each})")
     vectors = replayed(what.made, parse_steps("\n".join(steps)))

@@ -10,14 +10,14 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tosaic.backends.cortex_m.program.ops import LOOKUP
+from tosaic.backends.cortex_m.program.ops import LOOKUP, LOW
 from tosaic.backends.cortex_m.program.rewriting import accesses, own_buffers
 from tosaic.backends.cortex_m.program.tree import BYTES, Access, Assign, For, Op, Program, RefusedError, Value
 
 RELATIONS = ("eq", "gt", "ge")
 WORDS = ("doubled_high", "round_doubled_high", "shift", "round_shift", "logical_shift", "sat_shl", "clz", "float")
 """Operations of words alone."""
-_WIDTHS = {"low": 8, "low_half": 16}
+_WIDTHS = {name: bits for bits, name in LOW.items()}
 
 
 class Form(NamedTuple):

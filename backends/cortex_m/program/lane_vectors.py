@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.host import Derive
+from tosaic.backends.cortex_m.program.ops import LOW
 from tosaic.backends.cortex_m.program.rewriting import own_buffers, seq
 from tosaic.backends.cortex_m.program.tree import (
     BYTES,
@@ -29,8 +30,6 @@ from tosaic.backends.cortex_m.program.tree import (
 Made: TypeAlias = "For | Assign"
 VECTOR = 8 * REGISTERS["q"]
 """Bits of a vector."""
-LOW = {8: "low", 16: "low_half"}
-"""What takes so many low bits of a number."""
 _MOST_SPREAD = 4
 """Vectors of one number each that stay in registers."""
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.lane_forms import Form, LaneForms, terms_of
-from tosaic.backends.cortex_m.program.lane_vectors import LOW, VECTOR, LaneVectors
-from tosaic.backends.cortex_m.program.ops import LOOKUP
+from tosaic.backends.cortex_m.program.lane_vectors import VECTOR, LaneVectors
+from tosaic.backends.cortex_m.program.ops import LOOKUP, LOW
 from tosaic.backends.cortex_m.program.tree import Access, Op, RefusedError, Value
 
 _WORD = Form(32, 32)

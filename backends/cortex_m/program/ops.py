@@ -237,5 +237,7 @@ of a sum of which the first number is all but the last eight bits, and the secon
 VQRDMLASH. `max_nan` is no number where one of two is none, `max_number` the other one then. Shifts by a number that is
 not known are to the left, and to the right where it is negative."""
 
+LOW = {8: "low", 16: "low_half"}
+"""What takes so many low bits of a number."""
 LOOKUP = "lookup"
 """`lookup(table, v)`: the element `v` behind the access `table`. Its first argument is a place, not a number."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tosaic.backends.cortex_m.program.affine import Affine
+from tosaic.backends.cortex_m.program.ops import LOW
 from tosaic.backends.cortex_m.program.pointwise import TYPES, Elementwise, PointwiseReader, is_computed, level_of
 from tosaic.backends.cortex_m.program.rewriting import nested, seq, tables_of, touches, with_accesses
 from tosaic.backends.cortex_m.program.tree import Access, Alloc, Assign, Buffer, Op, Program, Statement
@@ -157,7 +158,7 @@ class _LaneReader(PointwiseReader):
         for number, operand in enumerate(value.operands):
             real = reals and (value.op != "select" or number > 0)
             term = self._operand(operand, real)
-            low = {8: "low", 16: "low_half"}.get(operand.bits)
+            low = LOW.get(operand.bits)
             narrow = value.op in _NARROW and not real and low and self._is_scalar(operand)
             found.append(Op(low, (term,)) if narrow and low else term)
         return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tosaic.backends.cortex_m.program.lane_vectors import VECTOR
 from tosaic.backends.cortex_m.program.pointwise_lanes import FLOATS, FURTHER, NUMBERS
 from tosaic.backends.cortex_m.program.rewriting import loops_of, own_touches, tables_of, under
 from tosaic.backends.cortex_m.program.tree import BYTES, LEAVES, REGISTERS, Buffer, Program
@@ -41,15 +42,18 @@ class Vectors:
     copied: bool
     isa: str
 
+    def lanes(self, var: str) -> int:
+        """Of a vector, in the loop over rows or another one."""
+        return VECTOR // (32 if var == "r" else self.bits)
+
 
 def in_lanes(program: Program, v: Vectors) -> Iterator[str]:
     """The steps of a schedule."""
     yield from _numbers(program)
     loops = [var for var in ("r", "c") if var in program.loops]
     for var in loops:
-        each = 4 if var == "r" else 128 // v.bits
-        yield from in_vectors(var, program.loop(var).extent, each, 1, 1)
-    yield from in_vectors("x", program.loop("x").extent, 128 // v.bits, v.unroll, v.beside)
+        yield from in_vectors(var, program.loop(var).extent, v.lanes(var), 1, 1)
+    yield from in_vectors("x", program.loop("x").extent, v.lanes("x"), v.unroll, v.beside)
     yield from _parts(program, v.bits)
     tables = _tables(program, v) if v.copied else {}
     for table, (b, each) in tables.items():
@@ -57,8 +61,8 @@ def in_lanes(program: Program, v: Vectors) -> Iterator[str]:
         yield from in_vectors(f"{table}s0", b.size, each, _COPIED, 1)
         yield from instructions(f"{table}s0", b.size // (each * _COPIED), v.isa)
     for var in (*loops, "x"):
-        each, unroll = (4 if var == "r" else 128 // v.bits), (v.unroll if var == "x" else 1)
-        yield from instructions(var, program.loop(var).extent // (each * unroll), v.isa)
+        unroll = v.unroll if var == "x" else 1
+        yield from instructions(var, program.loop(var).extent // (v.lanes(var) * unroll), v.isa)
 
 
 def in_vectors(var: str, extent: int, each: int, unroll: int, beside: int) -> Iterator[str]:
@@ -122,7 +126,7 @@ def _is_own(program: Program, b: Buffer) -> bool:
 
 def _parts(program: Program, bits: int) -> Iterator[str]:
     """What lanes read in parts lies in parts."""
-    each = 128 // bits
+    each = VECTOR // bits
     for b in program.buffers.values():
         parts = 8 * BYTES[b.dtype] // bits
         if b.memory not in ("const", "scratch") or not b.shape or parts < 2 or b.name in tables_of(program.body):
