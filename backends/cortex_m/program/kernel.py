@@ -42,6 +42,8 @@ _GROUPS = 24
 
 _NEAR = 1.01
 """Times the fewest cycles, for which less code is preferred."""
+_HOPEFUL = 1.3
+"""Times the fewest cycles of the first guesses of all sketches, beyond which no others of a sketch are built."""
 _WORTH = 1.2
 """Times the fewest cycles, for which a kernel does without more working memory than its tensors take."""
 
@@ -225,25 +227,23 @@ def cheapest_first(sketches: Mapping[str, Sketched], core: Core, site: Site, *, 
     Args:
         compared: whether several schedules are built to find a best guess, and not the first legal one is taken.
     """
+    choices_of = {name: what.knobs(core) for name, what in sketches.items()}
+
+    def compute() -> dict[str, tuple[float, dict[str, Choice]]]:
+        guesses = {name: _Guesses(what, choices_of[name], core, site) for name, what in sketches.items()}
+        least = min((cost for each in guesses.values() if (cost := each.first()) is not None), default=0)
+        for each in guesses.values():
+            if compared and each.found and each.found[0].cost <= _HOPEFUL * least:
+                each.compare()
+        return {name: each.best() for name, each in guesses.items() if each.found}
+
+    problem = repr((core, site, compared, [(name, what, dict(choices_of[name])) for name, what in sketches.items()]))
+    firsts = remembered("guesses/program", [code_digest("cortex_m", "simulators"), problem], compute)
     found = list[tuple[float, int, Variant]]()
-    for number, (name, what) in enumerate(sketches.items()):
-        knobs = what.knobs(core)
-        best = _first(name, what, knobs, core, site, compared)
-        if best is not None:
-            cost, first = best
-            ordered = {k: (first[k], *(c for c in choices if c != first[k])) for k, choices in knobs.items()}
-            found.append((cost, number, Variant(name, ordered, _legal(what, core))))
+    for number, (name, (cost, first)) in enumerate(firsts.items()):
+        ordered = {k: (first[k], *(c for c in choices if c != first[k])) for k, choices in choices_of[name].items()}
+        found.append((cost, number, Variant(name, ordered, _legal(sketches[name], core))))
     return [variant for *_, variant in sorted(found, key=lambda each: each[:2])]
-
-
-class _Guess(NamedTuple):
-    """What a schedule costs, its place in the order of guesses, its lines of code, and its working memory."""
-
-    cost: float
-    number: int
-    code: float
-    scratch: float
-    assignment: dict[str, Choice]
 
 
 def _legal(what: Sketched, core: Core) -> Callable[[Knobs], bool]:
@@ -265,34 +265,57 @@ def assigned(knobs: Knobs) -> tuple[tuple[str, Choice], ...]:
     return Schedule.of("", **knobs).knobs
 
 
-def _first(
-    name: str, what: Sketched, knobs: Mapping[str, Sequence[Choice]], core: Core, site: Site, compared: bool
-) -> tuple[float, dict[str, Choice]] | None:
-    """The schedule that promises the fewest cycles of those that are thought cheap, and these, found in this process
-    or an earlier one."""
+class _Guess(NamedTuple):
+    """What a schedule costs, its place in the order of guesses, its lines of code, and its working memory."""
 
-    def compute() -> tuple[float, dict[str, Choice]] | None:
-        found, most = list[_Guess](), getattr(what, "compared", _COMPARED) if compared else 1
-        for number, each in enumerate(itertools.islice(_possible(what, knobs, core, site), _TRIED)):
-            with suppress(BackendError):
-                counts = built(what, assigned(each), core).priced(site, core)
-                if site.holds(counts):
-                    found.append(_Guess(counts[PROMISE], number, counts["code"], counts["scratch"], each))
-            if len(found) == most or sum(guess.code for guess in found) > _MOST_LINES:
-                break
-        if not found:
-            return None
-        best = min(found)
-        if core.mve:
-            alike = [each for each in found if each.cost <= getattr(what, "near", _NEAR) * best.cost]
+    cost: float
+    number: int
+    code: float
+    scratch: float
+    assignment: dict[str, Choice]
+
+
+class _Guesses:
+    """Schedules of a sketch that are built, those first that it thinks cheap.
+
+    Attributes:
+        found: those that are legal at the site.
+    """
+
+    def __init__(self, what: Sketched, knobs: Mapping[str, Sequence[Choice]], core: Core, site: Site) -> None:
+        self.found = list[_Guess]()
+        self._what, self._core, self._site = what, core, site
+        self._next = enumerate(itertools.islice(_possible(what, knobs, core, site), _TRIED))
+
+    def first(self) -> float | None:
+        """What the first legal one costs; None where none is."""
+        self._build(1)
+        return self.found[0].cost if self.found else None
+
+    def compare(self) -> None:
+        """Build as many as are compared."""
+        self._build(getattr(self._what, "compared", _COMPARED))
+
+    def best(self) -> tuple[float, dict[str, Choice]]:
+        """The one that a space begins with, and what it costs."""
+        best = min(self.found)
+        if self._core.mve:
+            alike = [each for each in self.found if each.cost <= getattr(self._what, "near", _NEAR) * best.cost]
             best = min(alike, key=lambda each: each.code)
-        tensors = sum(b.bytes for b in what.program().arguments if b.memory in ("in", "out"))
-        lean = [each for each in found if each.scratch <= tensors and each.cost <= _WORTH * best.cost]
+        tensors = sum(b.bytes for b in self._what.program().arguments if b.memory in ("in", "out"))
+        lean = [each for each in self.found if each.scratch <= tensors and each.cost <= _WORTH * best.cost]
         chosen = best if best.scratch <= tensors else min(lean, default=best)
         return chosen.cost, chosen.assignment
 
-    problem = repr((name, what, core, site, dict(knobs), compared))
-    return remembered("guesses/program", [code_digest("cortex_m", "simulators"), problem], compute)
+    def _build(self, most: int) -> None:
+        while len(self.found) < most and sum(guess.code for guess in self.found) <= _MOST_LINES:
+            number, each = next(self._next, (0, None))
+            if each is None:
+                return
+            with suppress(BackendError):
+                counts = built(self._what, assigned(each), self._core).priced(self._site, self._core)
+                if self._site.holds(counts):
+                    self.found.append(_Guess(counts[PROMISE], number, counts["code"], counts["scratch"], each))
 
 
 def _possible(

@@ -47,7 +47,7 @@ def doubled():
 
 
 class Tall(nn.Module):
-    """Convolutions of a tall image, a block with a shortcut among them: f32[1, 3, 48, 16] -> f32[1, 5]."""
+    """Convolutions of a tall image, a block with a shortcut among them: f32[1, 3, 20, 16] -> f32[1, 5]."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class Tall(nn.Module):
 
 def tall():
     torch.manual_seed(0)
-    batches = torch.randn(4, 1, 3, 48, 16, generator=torch.Generator().manual_seed(1))
+    batches = torch.randn(4, 1, 3, 20, 16, generator=torch.Generator().manual_seed(1))
     return Tall().eval(), (batches[0],), [(batch,) for batch in batches]
 
 
