@@ -39,7 +39,7 @@ from tosaic.backends.cortex_m.kernels.product_sketch import Conv2dSketch, HalfMa
 from tosaic.backends.cortex_m.kernels.reduction_sketch import ReductionSketch, RowsSketch, VectorsSketch
 from tosaic.backends.cortex_m.kernels.resize_sketch import ResizeSketch
 from tosaic.backends.cortex_m.kernels.row_sketch import RowSketch
-from tosaic.backends.cortex_m.kernels.vector_depthwise_sketch import FloatDepthwise, VectorDepthwise
+from tosaic.backends.cortex_m.kernels.vector_depthwise_sketch import FloatDepthwise, VectorDepthwise, byte_depthwise
 from tosaic.backends.cortex_m.kernels.vector_pool_sketch import SteppedPool, TiledPool, WalkedPool
 from tosaic.backends.cortex_m.kernels.vector_product_sketch import FloatProduct
 from tosaic.backends.cortex_m.kernels.vector_sketch import vector_sketches
@@ -169,6 +169,11 @@ def shipped_schedules() -> Iterator[Shipped]:
         ),
         "outer": FloatProduct(Geometry(1, 1, 4, 6, (1, 1), (1, 1), (0, 0, 0, 0), (1, 1), 1, 4), 4, False, "conv2d", {}),
         "lined floats": FloatDepthwise(Geometry(1, 2, 3, 8, (2, 2), (1, 1), (0, 0, 1, 0), (1, 1), 1, 3), True, {}),
+        "lined bytes": byte_depthwise(
+            Geometry(1, 2, 3, 8, (2, 2), (1, 1), (0, 0, 1, 0), (1, 1), 1, 3),
+            plain,
+            {**likely, "multiplier": np.array(1 << 30), "w": np.zeros((8, 2, 2), np.int8)},
+        ),
     }
     for name, what in kinds.items():
         yield _first(f"{CORTEX_M55.name} {name}", CORTEX_M55, what)

@@ -26,19 +26,21 @@ from tosaic.backends.cortex_m.kernels.mve_match import (
 )
 from tosaic.backends.cortex_m.kernels.params import Params
 from tosaic.backends.cortex_m.kernels.sketch_constants import constants_of, epilogue_of
+from tosaic.backends.cortex_m.kernels.vector_depthwise_sketch import byte_depthwise
 from tosaic.backends.cortex_m.nest.nest import Nest
 from tosaic.backends.cortex_m.nest.patch_kernel import PatchKernel
 from tosaic.backends.cortex_m.nest.patch_turn import ALL_AHEAD
 from tosaic.backends.cortex_m.nest.patches import PatchDepthwise
 from tosaic.backends.cortex_m.nest.spaces import ISSUES, assigned, beginning_with, issued, remembered_guess
 from tosaic.backends.cortex_m.program.family import ProgramFamily
-from tosaic.backends.cortex_m.program.kernel import Sketched
+from tosaic.backends.cortex_m.program.kernel import PROMISE, Sketched, assignments, cheapest_first
 from tosaic.backends.cortex_m.program.schedule import Step
+from tosaic.backends.cortex_m.program.tree import RefusedError
 from tosaic.backends.target import Core
 from tosaic.support.errors import BackendError
 from tosaic.support.functions import computing_ops
 from tosaic.support.mlir import ir
-from tosaic.tuner.space import Choice, Schedule, Variant
+from tosaic.tuner.space import Choice, Schedule, Space, Variant
 
 _TILES = ("2x2", "4x1", "1x4", "2x1", "1x2", "1x1")
 # What the default gives in cycles for weights without zeros in flash.
@@ -54,7 +56,8 @@ class Depthwise(ProgramFamily):
     """DEPTHWISE_CONV2D, int8 times constant int8, any multiplier, RESCALE to int32, or to int8 with optional CLAMP and
     TABLE.
 
-    Without MVE it is a program's (`kernels.depthwise_sketch`).
+    Without MVE it is a program's (`kernels.depthwise_sketch`); with it, one with channels in lanes, `lined`
+    (`kernels.vector_depthwise_sketch`), where that may be faster than patches.
 
     Knobs of variant `patches`: `tile` is rows x columns of outputs per patch, `strips` how many strips of input are
     packed before the channels are walked, `loop` what the hardware loop walks over (`of 4`: with parts of a row, four
@@ -92,6 +95,29 @@ class Depthwise(ProgramFamily):
     def sketch(self, workload: Workload) -> Sketched | None:
         geometry, epilogue = Geometry.of(workload.attributes), epilogue_of(workload)
         return DepthwiseSketch(geometry, number(workload, "multiples"), epilogue, constants_of(workload))
+
+    def vector_sketches(self, workload: Workload) -> Mapping[str, Sketched]:
+        geometry = Geometry.of(workload.attributes)
+        if number(workload, "multiples") > 1 or geometry.channels == 1:
+            return {}
+        return {"lined": byte_depthwise(geometry, epilogue_of(workload), constants_of(workload))}
+
+    def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
+        patches = self.vector_variants(workload, core) if core.mve else ()
+        if not patches:
+            return super().variants(workload, core)
+        promised = self._promise(workload, patches, core)
+        for what in self.vector_sketches(workload).values():
+            if _least(what, core) > promised:
+                return patches
+        lined = cheapest_first(self.vector_sketches(workload), core, self.site)
+        if lined and self._promise(workload, lined, core) < promised:
+            return (*lined, *patches)
+        return (*patches, *lined)
+
+    def _promise(self, workload: Workload, variants: Sequence[Variant], core: Core) -> float:
+        """The cycles that the first schedule promises."""
+        return self.features(workload, Space(tuple(variants)).default(), core)[PROMISE]
 
     def vector_variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
         what = _problem(workload)
@@ -138,6 +164,15 @@ class Depthwise(ProgramFamily):
         kernel = _verified(_problem(workload), schedule.knobs)
         counts = kernel.counts()
         return self.site.priced(counts, _estimate(counts), kernel.walks(), core.pipeline)
+
+
+def _least(what: Sketched, core: Core) -> float:
+    """The fewest cycles that a schedule may take."""
+    found = []
+    for each in assignments(what.knobs(core)):
+        with suppress(RefusedError):
+            found.append(what.cost(each))
+    return min(found)
 
 
 def _problem(workload: Workload) -> PatchDepthwise:

@@ -6,18 +6,21 @@ import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
 
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
+from tosaic.backends.cortex_m.kernels.sketch_constants import rescale_form
 from tosaic.backends.cortex_m.program import floats, windows
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.derived import DERIVED
 from tosaic.backends.cortex_m.program.kernel import Knobs
 from tosaic.backends.cortex_m.program.sketches.channels import FloatResults, HalfResults, LinedWindows, lined
+from tosaic.backends.cortex_m.program.sketches.row_numbers import ImageStrip, RowResult
 from tosaic.backends.cortex_m.program.sketches.tiles import TiledAxis, axis_of, lines_of
+from tosaic.backends.cortex_m.program.strips import row_elements
 from tosaic.backends.cortex_m.program.tree import Program, RefusedError
 from tosaic.backends.target import Core
 from tosaic.tuner.space import Choice
@@ -40,8 +43,12 @@ class _LinedSketch(ABC):
 
     @property
     @abstractmethod
-    def result(self) -> HalfResults | FloatResults:
+    def result(self) -> HalfResults | RowResult | FloatResults:
         """How sums become results."""
+
+    def strip(self, tall: int) -> ImageStrip | None:
+        """That of so many rows of results; None where windows are read from the image."""
+        return None
 
     @property
     @abstractmethod
@@ -99,6 +106,7 @@ class _LinedSketch(ABC):
             str(knobs["once"]),
             knobs["weights"] == "scratch",
             int(knobs["ahead"]),
+            self.strip(rows),
         )
         if t.ahead and turned == "n" and t.channels // t.lanes < 2:
             raise RefusedError("channels have no turns to run ahead of")
@@ -145,7 +153,7 @@ class _LinedSketch(ABC):
             cycles += outer * (_BLOCK * (1 + (tail and turns > 1)) + turns * (turn + 1))
             if t.channels % t.lanes:
                 cycles += some * others * (turn + _BLOCK)
-        return g.batch * cycles, code
+        return g.batch * (cycles + (t.strip.cycles if t.strip else 0)), code
 
     def _tiles(self, axis: int, each: TiledAxis) -> list[tuple[tuple[tuple[int, ...], ...], int, bool]]:
         """Of each part what a tile sees, how many there are, and whether the last starts early."""
@@ -174,6 +182,36 @@ class VectorDepthwise(_LinedSketch):
 
     def program(self) -> Program:
         return windows.depthwise(self.geometry, self.epilogue, "i16")
+
+
+@dataclass(frozen=True)
+class ByteDepthwise(_LinedSketch):
+    """Of bytes, read from strips of the padded image.
+
+    Args:
+        image: the layer; `geometry` is that of its padded image.
+    """
+
+    image: Geometry
+    epilogue: Epilogue
+    form: str
+    constants: Mapping[str, np.ndarray] = field(repr=False, compare=False)
+
+    @property
+    def result(self) -> RowResult:
+        return RowResult(self.form, self.epilogue.element, self.epilogue.clamped, self.epilogue.table)
+
+    @property
+    def count(self) -> int:
+        return 4
+
+    def strip(self, tall: int) -> ImageStrip:
+        g, parts = self.image, row_elements(self.image)
+        height = (tall - 1) * g.stride[0] + g.span[0]
+        return ImageStrip(g.rows, tall, height, sum(parts), g.kernel, *parts, any(g.pad[:2]), short=False)
+
+    def program(self) -> Program:
+        return windows.padded_depthwise(self.image, self.epilogue)
 
 
 @dataclass(frozen=True)
@@ -211,6 +249,17 @@ def vector_depthwise(geometry: Geometry, epilogue: Epilogue, constants: Mapping[
         elif DERIVED["nothing_below"](low) is not None:
             bounds = "ceiling"
     return VectorDepthwise(geometry, epilogue, form, bounds, constants)
+
+
+def byte_depthwise(geometry: Geometry, epilogue: Epilogue, constants: Mapping[str, np.ndarray]) -> ByteDepthwise:
+    """The sketch of a layer of bytes, a result a channel."""
+    height, width = (
+        (n - 1) * s + e
+        for n, s, e in zip((geometry.rows, geometry.columns), geometry.stride, geometry.span, strict=True)
+    )
+    padded = replace(geometry, height=height, width=width, pad=(0, 0, 0, 0))
+    weights = constants["w"].reshape(-1, *geometry.kernel).transpose(1, 2, 0)
+    return ByteDepthwise(padded, geometry, epilogue, rescale_form(constants), {**constants, "w": weights})
 
 
 @lru_cache(maxsize=256)

@@ -76,11 +76,15 @@ def _program(
     by_element: bool,
 ) -> Program:
     """What reads the padded image, given the shape of a window of weights."""
-    height = (g.rows - 1) * g.stride[0] + g.span[0]
     argument = Buffer("a", element, (g.batch, g.height, g.width * g.channels), "in")
+    return products(g, channels, epilogue, argument, window, padded_image(g, element, body, by_element))
+
+
+def padded_image(g: Geometry, element: str, body: Statement, by_element: bool = False) -> Statement:
+    """The copy of an image between its padding, and what reads it."""
+    height = (g.rows - 1) * g.stride[0] + g.span[0]
     image = nested((_padded_elements if by_element else _padded_row)(g), cb=g.batch, cy=height)
-    copy = Alloc(Buffer("P", element, (g.batch, height, sum(row_elements(g))), "scratch"), seq(image, body))
-    return products(g, channels, epilogue, argument, window, copy)
+    return Alloc(Buffer("P", element, (g.batch, height, sum(row_elements(g))), "scratch"), seq(image, body))
 
 
 def row_elements(g: Geometry) -> tuple[int, int, int]:

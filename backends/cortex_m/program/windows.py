@@ -6,10 +6,13 @@ Names are those of `algorithms`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.rewriting import nested, seq, without_unread
+from tosaic.backends.cortex_m.program.strips import padded_image
 from tosaic.backends.cortex_m.program.text import parse_access
 from tosaic.backends.cortex_m.program.tree import (
     BYTES,
@@ -39,19 +42,41 @@ def depthwise(geometry: Geometry, epilogue: Epilogue, element: str) -> Program:
     Args:
         element: the type of the input.
     """
-    g, shape = geometry, shape_of(geometry)
-    add = Reduce(TOTAL, Op("mul", (pixel_of(g, "sn"), parse_access("w[ky, kx, sn]"))))
-    sums = sums_of(shape, parse_access("bias[sn]"), window_of(g, add))
+    g = geometry
+    image = Buffer("a", element, (g.batch, g.height, g.width, g.channels), "in")
+    arguments, body = _depthwise(g, epilogue, window_of(g, _product(pixel_of(g, "sn"))))
+    return without_unread(Program((image, *arguments), body))
+
+
+def padded_depthwise(geometry: Geometry, epilogue: Epilogue) -> Program:
+    """The same of bytes, read from `P` as in `strips.conv2d`: the zero point lies outside of the image, and `bias` has
+    it folded in."""
+    g, c = geometry, geometry.channels
+    row = Affine.of("sy") * g.stride[0] + Affine.of("ky") * g.dilation[0]
+    column = Affine.of("sx") * (g.stride[1] * c) + Affine.of("kx") * (g.dilation[1] * c) + "sn"
+    window = nested(_product(Access("P", (Affine.of("sb"), row, column))), ky=g.kernel[0], kx=g.kernel[1])
+    arguments, body = _depthwise(g, epilogue, window)
+    image, edge = Buffer("a", "i8", (g.batch, g.height, g.width * c), "in"), Buffer("edge", "i32", (), "const")
+    return without_unread(Program((image, *arguments, edge), padded_image(g, "i8", body)))
+
+
+def _product(element: Access) -> Statement:
+    return Reduce(TOTAL, Op("mul", (element, parse_access("w[ky, kx, sn]"))))
+
+
+def _depthwise(g: Geometry, epilogue: Epilogue, window: Statement) -> tuple[Sequence[Buffer], Statement]:
+    """Sums over a window, and their results; and what these take beside the image."""
+    shape = shape_of(g)
+    sums = sums_of(shape, parse_access("bias[sn]"), window)
     result = Assign(parse_access("out[b, y, x, n]"), epilogue.of("S[b, y, x, n]", "[n]"))
     finish = nested(result, **dict(zip(("b", "y", "x", "n"), shape, strict=True)))
     arguments = (
-        Buffer("a", element, (g.batch, g.height, g.width, g.channels), "in"),
         Buffer("out", epilogue.element, shape, "out"),
         Buffer("w", "i8", (*g.kernel, g.channels), "const"),
         Buffer("bias", "i32", (g.channels,), "const"),
         *epilogue.constants((g.channels,)),
     )
-    return without_unread(Program(arguments, Alloc(Buffer("S", "i32", shape, "scratch"), seq(sums, finish))))
+    return arguments, Alloc(Buffer("S", "i32", shape, "scratch"), seq(sums, finish))
 
 
 def pool(geometry: Geometry, dtypes: tuple[str, str], average: bool, by_place: bool) -> Program:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from dataclasses import replace
 from itertools import product
@@ -13,11 +14,12 @@ from board import run_cases
 from slow_memory import SLOW_MEMORY
 
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
-from tosaic.backends.cortex_m.kernel import Site
+from tosaic.backends.cortex_m.kernel import ANYWHERE, Site
 from tosaic.backends.cortex_m.kernels.depthwise import Depthwise
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.nest.patch_turn import ALL_AHEAD
 from tosaic.backends.cortex_m.nest.patches import Patches
+from tosaic.backends.cortex_m.program.kernel import cheapest_first
 from tosaic.support.errors import BackendError
 from tosaic.tuner.space import Schedule, Space
 
@@ -146,7 +148,8 @@ def test_rows_that_no_window_meets_are_not_packed():
 )
 def test_packings_that_a_row_has_no_room_for_are_refused(width, pack, ahead, message):
     layer = mve_layers.depthwise(np.random.default_rng(12), (1, 6, width, 5), (1, 1))
-    knobs = {**dict(layer.space(FAMILY).default().knobs), "pack": pack, "pack_ahead": ahead}
+    (variant,) = [one for one in layer.space(FAMILY).variants if "pack" in one.knobs]
+    knobs = {**{name: choices[0] for name, choices in variant.knobs.items()}, "pack": pack, "pack_ahead": ahead}
     with pytest.raises(BackendError, match=message):
         FAMILY.generate(layer.workload(FAMILY), Schedule.of("patches", **knobs), CORTEX_M55)
 
@@ -175,3 +178,47 @@ def test_the_guess_expands_weights_where_their_memory_is_slow_and_there_is_room(
     whole = layer.case(FAMILY).source.scratch_bytes
     assert guess(constants=SLOW_MEMORY, most_scratch=whole) == ("scratch", 16)
     assert guess(constants=SLOW_MEMORY, most_scratch=whole // 2) == ("params", 16)
+
+
+def _lined(layer) -> Space:
+    """Its schedules with channels in lanes."""
+    return Space(tuple(cheapest_first(FAMILY.vector_sketches(layer.workload(FAMILY)), CORTEX_M55, ANYWHERE)))
+
+
+def test_random_layers_with_channels_in_lanes_are_exact(tmp_path):
+    rng, choose = np.random.default_rng(13), random.Random(4)
+    cases = []
+    windows = (mve_layers.random_window(rng, largest_kernel=7) for _ in itertools.count())
+    several = itertools.islice((window for window in windows if window["shape"][-1] > 1), 10)
+    for number, window in enumerate(several):
+        clamp = (int(rng.integers(-128, 0)), int(rng.integers(0, 128))) if number % 2 else None
+        shape, kernel = window.pop("shape"), window.pop("kernel")
+        shifts = [None, (28, 36), (32, 40)][number % 3]
+        layer = mve_layers.depthwise(rng, shape, kernel, shifts=shifts, clamp=clamp, table=number % 4 > 1, **window)
+        space = _lined(layer)
+        cases += [layer.case(FAMILY, space.default()), layer.case(FAMILY, space.sample(choose))]
+    for outcome in run_cases(cases, tmp_path):
+        assert outcome.exact, outcome
+
+
+@pytest.mark.parametrize("channels", [2, 3, 4, 21])
+def test_results_of_32_bits_with_channels_in_lanes_are_exact(tmp_path, channels):
+    layer = mve_layers.depthwise(
+        np.random.default_rng(14), (2, 9, 3, channels), (5, 1), shifts=(30, 33), pad=(2, 2, 0, 0), element="i32"
+    )
+    space, choose = _lined(layer), random.Random(5)
+    cases = [layer.case(FAMILY, space.default()), *(layer.case(FAMILY, space.sample(choose)) for _ in range(4))]
+    for outcome in run_cases(cases, tmp_path):
+        assert outcome.exact, outcome
+
+
+def test_the_guess_has_channels_in_lanes_where_windows_fill_no_patches():
+    """A window of the whole image, and one whose elements lie far apart; three by three fills patches."""
+
+    def guess(shape, kernel, **options):
+        layer = mve_layers.depthwise(np.random.default_rng(15), shape, kernel, **options)
+        return layer.space(FAMILY).default().variant
+
+    assert guess((1, 4, 4, 32), (4, 4)) == "lined"
+    assert guess((1, 10, 10, 16), (3, 3), pad=(4, 4, 4, 4), dilation=(4, 4)) == "lined"
+    assert guess((1, 8, 8, 16), (3, 3), pad=(1, 1, 1, 1)) == "patches"

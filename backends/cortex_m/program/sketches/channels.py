@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tosaic.backends.cortex_m.program.sketches.copies import copied
+from tosaic.backends.cortex_m.program.sketches.row_numbers import ImageStrip, RowResult
+from tosaic.backends.cortex_m.program.sketches.strips import filled
 from tosaic.backends.cortex_m.program.sketches.tiles import ImageTiles, TiledAxis, TileRegion, turned
 
 _FORMS = {
@@ -69,12 +71,13 @@ class LinedWindows:
         once: whether each of the `weights` is read once, or each element of the `image` as well.
         copied: whether weights are copied to scratch memory.
         ahead: loads that run a turn ahead.
+        strip: of the padded image, from which bytes are read; None where the image is read.
     """
 
     channels: int
     kernel: tuple[int, int]
     count: int
-    result: HalfResults | FloatResults
+    result: HalfResults | RowResult | FloatResults
     down: TiledAxis
     across: TiledAxis
     padded: tuple[bool, bool]
@@ -82,6 +85,12 @@ class LinedWindows:
     once: str
     copied: bool
     ahead: int
+    strip: ImageStrip | None = None
+
+    @property
+    def image(self) -> str:
+        """The buffer that windows are read from."""
+        return "P" if self.strip is not None and self.strip.padded else "a"
 
     @property
     def halves(self) -> bool:
@@ -94,6 +103,11 @@ class LinedWindows:
         return "f32" if isinstance(self.result, FloatResults) else "i16" if self.halves else "i32"
 
     @property
+    def element(self) -> str:
+        """Of results."""
+        return self.result.element if isinstance(self.result, RowResult) else self.dtype
+
+    @property
     def isa(self) -> str:
         """The instructions of a schedule."""
         return "mve_fp" if isinstance(self.result, FloatResults) else "mve"
@@ -103,6 +117,8 @@ class LinedWindows:
         """The constants that are bounds, by what they do."""
         if isinstance(self.result, FloatResults):
             return {"at_least": "low", "at_most": "upper"} if self.result.clamped else {}
+        if isinstance(self.result, RowResult):
+            return dict(zip(("max", "min"), self.result.bounds, strict=False))
         names = {"max": "least_half", "min": "most_half"}
         return {join: names[join] for join in _BOUNDS[self.result.bounds]}
 
@@ -152,14 +168,17 @@ def lined(t: LinedWindows) -> Iterator[str]:
     """
     yield from _values(t)
     yield from _lanes(t)
-    numbers, both = itertools.count(), len(t.parts) > 1
-    parts = [(part, part.tiles.regions(numbers if both or not part.alone else None)) for part in t.parts]
+    counted, both = itertools.count(), len(t.parts) > 1
+    parts = [(part, part.tiles.regions(counted if both or not part.alone else None)) for part in t.parts]
     for part, regions in parts:
         yield from part.tiles.split()
         for region in regions:
             yield from _brought(part, region)
         yield from _laid_out(part)
-    yield from (f"stage({name}, b, {name}_g, r)" for name in t.bounds.values())
+    if t.strip is not None:
+        yield from filled(t.strip, "b" if both else "y") if t.image == "P" else ()
+    numbers = [*t.bounds.values(), *(["zero"] if t.element == "i8" else [])]
+    yield from (f"stage({name}, b, {name}_g, r)" for name in numbers)
     if t.copied:
         yield from _copied(t)
     for part, regions in parts:
@@ -185,6 +204,14 @@ def _values(t: LinedWindows) -> Iterator[str]:
             yield f"rewrite(out, half_{'bounds' if t.result.bounds == 'both' else t.result.bounds})"
         if not t.halves:
             yield "rewrite(out, half_lanes)"
+    if isinstance(t.result, RowResult):
+        yield from () if t.image == "P" else ("inline(P)",)
+        yield from (f"rewrite(out, {rule})" for rule in t.result.rules)
+        yield "postpone(S)"
+        if t.element == "i8":
+            yield f"rewrite(out, {'bounded' if t.result.clamped else 'lanes'})"
+        if t.result.table:
+            yield "rewrite(out, indexed)"
 
 
 def _lanes(t: LinedWindows) -> Iterator[str]:
@@ -230,7 +257,7 @@ def _finished(part: ChannelPart, region: TileRegion) -> Iterator[str]:
     """From sums to results: of eight, even and odd ones are scaled in vectors of their own."""
     t, name, dims = part.what, region.name, len(region.tile)
     lane, made = f"nl{part.behind}{region.names}", "out"
-    if isinstance(t.result, HalfResults):
+    if not isinstance(t.result, FloatResults):
         yield from _spread(part, region, [lane] * 2)
     if not t.halves:
         return
@@ -301,7 +328,7 @@ def _added(part: ChannelPart, region: TileRegion) -> Iterator[str]:
                 yield f"distribute({loop})"
     turn = lanes[-1]
     yield f"split({turn}, sg{own}, {2 if t.halves else t.lanes})"
-    yield f"stage(a, {turn}, va{name}, q, {t.dtype})"
+    yield f"stage({t.image}, {turn}, va{name}, q, {t.dtype})"
     yield f"stage({'wc' if t.copied and not part.behind else f'w{part.behind}'}, {turn}, vw{name}, q, {t.dtype})"
     if t.halves:
         yield f"write_out(sg{own})"
@@ -310,7 +337,7 @@ def _added(part: ChannelPart, region: TileRegion) -> Iterator[str]:
         around, lane = f"E{name}h", f"E{name}{len(tile)}"
     for factor in t.result.factors:
         yield f"stage({factor}{part.behind}, {around}, v{factor}{name}, q)"
-    if isinstance(t.result, HalfResults):
+    if not isinstance(t.result, FloatResults):
         yield f"unfold({lane}, v{name}, q)"
     if t.halves:
         yield f"write_out({around})"

@@ -76,13 +76,13 @@ def _pixels(s: ImageStrip, loop: str) -> Iterator[str]:
     yield from (*_padding(s, f"{own}b", s.pixel), *moved("a", own, f"{own}a", s.pixel, s.lanes))
 
 
-def filled(s: ImageStrip) -> Iterator[str]:
-    """The steps that fill strips, and copy windows."""
+def filled(s: ImageStrip, around: str = "y") -> Iterator[str]:
+    """The steps that fill strips, and copy windows; the loop `around` has strips of its own where these are read."""
     if s.tile:
         yield from _gathered(s) if s.runs[1] else ()
         return
     if not s.runs[1]:
-        yield "compute_at(P, y)"
+        yield f"compute_at(P, {around})"
     if s.padded:
         yield from ("stage(edge, b, eg, r)", *_padding(s, "f", s.left + s.whole + s.right))
     if s.whole:

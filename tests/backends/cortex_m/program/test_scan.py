@@ -72,6 +72,7 @@ def test_each_sketch_has_a_schedule_on_each_core(shipped):
         "outer",
         "lined",
         "lined floats",
+        "lined bytes",
     }
     assert {one.name for one in shipped} == found | {f"cortex-m55 {name}" for name in vectors}
 
