@@ -21,7 +21,7 @@ from tosaic.backends.cortex_m.kernels.nibble_halves_sketch import nibble_halves_
 from tosaic.backends.cortex_m.kernels.nibble_sketch import NIBBLES, nibble_sketch
 from tosaic.backends.cortex_m.kernels.product_sketch import Conv2dSketch
 from tosaic.backends.cortex_m.kernels.row_sketch import row_sketch
-from tosaic.backends.cortex_m.kernels.sketch_constants import constants_of, epilogue_of, nibble_group
+from tosaic.backends.cortex_m.kernels.sketch_constants import constants_of, epilogue_of, has_half_bias, nibble_group
 from tosaic.backends.cortex_m.kernels.vector_sketch import IN_PLACE, vector_sketches
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.family import ProgramFamily
@@ -68,10 +68,12 @@ class Conv2d(ProgramFamily):
             **epilogue.constants,
         }
         found = workload(self.name, attributes, constants)
-        # Weights of four bits have schedules of their own, so records too.
+        # Weights of four bits have schedules of their own, and biases of halves code of their own, so records too.
+        known = constants_of(found)
         pixels = geometry.flattened.kernel == (1, 1) and geometry.flattened.dense
-        group = nibble_group(constants_of(found)) if pixels else 0
-        return workload(self.name, {**attributes, "group": group}, constants) if group else found
+        group = nibble_group(known) if pixels else 0
+        own = {"group": group} if group else {"half_bias": True} if has_half_bias(known) else {}
+        return workload(self.name, {**attributes, **own}, constants)
 
     def sketch(self, workload: Workload) -> Sketched | None:
         return Conv2dSketch(*self._layer(workload), self.element)

@@ -10,7 +10,7 @@ import numpy as np
 
 from tosaic.backends.cortex_m.footprint import ArrayAccess, Walk
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
-from tosaic.backends.cortex_m.kernels.sketch_constants import rescale_form
+from tosaic.backends.cortex_m.kernels.sketch_constants import has_half_bias, rescale_form
 from tosaic.backends.cortex_m.kernels.vector_conv2d import VectorConv2d, joined_cycles
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.check import SLACK
@@ -125,7 +125,7 @@ class RowSketch(VectorConv2d):
     def moved(self, knobs: Knobs) -> Sequence[Walk]:
         """One loop over the channels."""
         s = self.row(knobs)
-        factors = FOUR * len(s.result.factors)
+        factors = s.result.factor_bytes
         accesses = (
             ArrayAccess("image", "input", self.geometry.depth * BYTES[s.element], (0,)),
             ArrayAccess("weights", "params", self.geometry.depth + factors, (self.geometry.depth + factors,)),
@@ -159,4 +159,5 @@ def row_sketch(
     """The sketch; None where there are several pixels, or a window is not all of its image."""
     if geometry.pixels > 1 or not geometry.dense:
         return None
-    return RowSketch(geometry, channels, epilogue, rescale_form(constants), constants, element=element)
+    form, half = rescale_form(constants), element == "i8" and has_half_bias(constants)
+    return RowSketch(geometry, channels, epilogue, form, constants, element=element, half_bias=half)

@@ -154,6 +154,7 @@ DERIVED: Mapping[str, Callable[..., np.ndarray | None]] = MappingProxyType(
         "zero_half": _byte,
         "least_half": _half_word,
         "most_half": _half_word,
+        "half_word": _half_word,
         "nothing_above": lambda upper: upper if (upper >= (1 << 15) - 1).all() else None,
         "nothing_below": lambda low: low if (low <= -1 << 15).all() else None,
         "nothing_added": _nothing,

@@ -35,6 +35,7 @@ class RowResult:
         clamped, table: whether results have bounds, and whether those of bytes are looked up.
         uniform: whether all channels have one scale.
         terms: whether what a channel adds to its sums is no constant, but `Z`, and each pixel adds a number `T`.
+        half_bias: whether all biases are halves.
     """
 
     form: str
@@ -43,6 +44,7 @@ class RowResult:
     table: bool
     uniform: bool = False
     terms: bool = False
+    half_bias: bool = False
 
     @property
     def scale(self) -> tuple[str, ...]:
@@ -86,6 +88,15 @@ class RowResult:
     def factors(self) -> tuple[str, ...]:
         """What a channel has of its own to finish sums with, in the order of its use."""
         return (*(("Z",) if self.terms else ()), *self.constants)
+
+    @property
+    def factor_bytes(self) -> int:
+        """What these take in memory."""
+        return BYTES["i32"] * len(self.factors) - BYTES["i16"] * self.half_bias
+
+    def widened(self, factor: str) -> str:
+        """The last argument of a step that stages a factor, where it holds another type."""
+        return ", i32" if self.half_bias and factor.startswith("bias") else ""
 
 
 @dataclass(frozen=True)
