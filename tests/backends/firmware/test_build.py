@@ -133,6 +133,21 @@ def test_the_source_has_one_call_a_line(built):
     assert "image: int8 [8, 8], real = (q - -3) * 0.5" in (built / "kit" / "include" / "model.h").read_text()
 
 
+def test_what_calls_name_far_behind_the_beginning_of_an_arena_has_a_pointer(tmp_path):
+    """Working memory of 8 KiB lies before the tensors, which an offset of 12 bits does not reach from the beginning."""
+    program = two_kernels()
+    first, *others = program.calls
+    assert isinstance(first, KernelCall)
+    large = replace(first, kernel=replace(SCALE, scratch_bytes=8 * KIB))
+    firmware = build_firmware(replace(program, calls=(large, *others)), BOARD, tmp_path)
+    source, samples = (tmp_path / "model.c").read_text(), random_images(2)
+    assert "uint8_t *near_dtcm = self->arena_dtcm + 0x2000;" in source
+    assert "model_scale(near_dtcm + 0x0, near_dtcm + 0x40, model_params_0, self->arena_dtcm + 0x0)" in source
+    for (x,), outputs in zip(samples, run((tmp_path, firmware), samples).outputs, strict=True):
+        for want, got in zip(expected(x), outputs, strict=True):
+            np.testing.assert_array_equal(want, got)
+
+
 def test_the_record_holds_the_numbers(made):
     _, firmware = made
     assert (firmware.arena_bytes, firmware.memories) == (384, {"dtcm": 384, "sram": 0})
