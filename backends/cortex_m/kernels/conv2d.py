@@ -72,8 +72,9 @@ class Conv2d(ProgramFamily):
         known = constants_of(found)
         pixels = geometry.flattened.kernel == (1, 1) and geometry.flattened.dense
         group = nibble_group(known) if pixels else 0
-        own = {"group": group} if group else {"half_bias": True} if has_half_bias(known) else {}
-        return workload(self.name, {**attributes, **own}, constants)
+        attributes |= {"group": group} if group else {}
+        attributes |= {"half_bias": True} if has_half_bias(known) else {}
+        return workload(self.name, attributes, constants)
 
     def sketch(self, workload: Workload) -> Sketched | None:
         return Conv2dSketch(*self._layer(workload), self.element)

@@ -28,8 +28,7 @@ from tosaic.backends.cortex_m.program.sketches.strips import brought, filled, op
 def rows_of_pixels(s: PixelRows) -> Iterator[str]:
     """The steps of a schedule."""
     yield from _opened(s) if s.constant else opened_product(s)
-    if s.result.half_bias:
-        yield "narrow(bias, i16)"
+    yield from s.result.halved
     yield from (f"rewrite(out, {rule})" for rule in s.result.rules)
     if s.whole and s.rest:
         yield f"cut(n, {s.whole})"
@@ -148,10 +147,12 @@ def _copied(part: RowPart) -> Iterator[str]:
     around = "n" if part.s.blocks_outside else "b"
     for name, size in part.weights.items():
         yield from (f"merge_dims({name})", *copied(name, around, f"{name}c", size, LANES))
-    for name in map(part.named, part.s.result.factors):
+    result = part.s.result
+    for factor in result.factors:
+        name = part.named(factor)
         if part.whole:
             yield f"merge_dims({name})"
-        yield from copied(name, around, f"{name}c", part.once, FOUR, widened=part.s.result.widened(name))
+        yield from copied(name, around, f"{name}c", part.once, FOUR, widened=result.widened(factor))
 
 
 def _selected(part: RowPart) -> Iterator[str]:
