@@ -14,7 +14,7 @@ _REACH, _FAR = 1 << 12, 1 << 16
 
 
 def most_named(program: CallSequence, plan: MemoryPlan, first: int, end: int) -> dict[int, int]:
-    """By an arena's number, where that part begins; the beginning of an arena has no pointer of its own."""
+    """By an arena's number, where that part begins."""
     offsets = dict[int, list[int]]()
     for number, call in enumerate(program.calls[first:end], first):
         if isinstance(call, KernelCall):
@@ -25,7 +25,7 @@ def most_named(program: CallSequence, plan: MemoryPlan, first: int, end: int) ->
     for memory, named in offsets.items():
         counts = {start: sum(start <= each < start + _REACH for each in named) for start in {0, *named}}
         found[memory] = max(counts, key=lambda start: (counts[start], -start))
-    return {memory: start for memory, start in found.items() if start}
+    return found
 
 
 def pointers(plan: MemoryPlan, near: Mapping[int, int]) -> Iterator[str]:

@@ -125,15 +125,13 @@ def test_every_call_is_counted_by_name(made):
 def test_the_source_has_one_call_a_line(built):
     source = (built / "model.c").read_text()
     assert re.findall(r"^    TOSAIC_CALL\(.*", source, re.MULTILINE) == [
-        "    TOSAIC_CALL(0, model_scale(self->arena_dtcm + 0x100, self->arena_dtcm + 0x140, model_params_0, "
-        "self->arena_dtcm + 0x0));",
-        "    TOSAIC_CALL(1, model_add(self->arena_dtcm + 0x140, model_constant_offsets, "
-        "self->arena_dtcm + 0x0, 0, 0));",
+        "    TOSAIC_CALL(0, model_scale(near_dtcm + 0x100, near_dtcm + 0x140, model_params_0, near_dtcm + 0x0));",
+        "    TOSAIC_CALL(1, model_add(near_dtcm + 0x140, model_constant_offsets, near_dtcm + 0x0, 0, 0));",
     ]
     assert "image: int8 [8, 8], real = (q - -3) * 0.5" in (built / "kit" / "include" / "model.h").read_text()
 
 
-def test_what_calls_name_far_behind_the_beginning_of_an_arena_has_a_pointer(tmp_path):
+def test_a_pointer_lies_where_calls_name_most(tmp_path):
     """Working memory of 8 KiB lies before the tensors, which an offset of 12 bits does not reach from the beginning."""
     program = two_kernels()
     first, *others = program.calls
