@@ -87,10 +87,10 @@ class Conv2d(ProgramFamily):
         return found if nibbles is None else {NIBBLES: nibbles, **found}
 
     def vector_sketches(self, workload: Workload) -> Mapping[str, Sketched]:
-        layer = self._layer(workload)
-        what = *layer, self.element
+        layer, half_bias = self._layer(workload), "half_bias" in workload.attributes and not self.site.alike
+        what = *layer, self.element, half_bias
         others = {"row": row} if (row := row_sketch(*what)) is not None else vector_sketches(*what)
-        nibbles = nibble_sketch(*layer, _group(workload))
+        nibbles = nibble_sketch(*layer, _group(workload), half_bias)
         return others if nibbles is None else {NIBBLES: nibbles, **others}
 
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:

@@ -12,7 +12,7 @@ import numpy as np
 from tosaic.backends.cortex_m.footprint import ArrayAccess, Walk
 from tosaic.backends.cortex_m.kernels.mve import round_up
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
-from tosaic.backends.cortex_m.kernels.sketch_constants import has_half_bias, rescale_form, sixteen_times
+from tosaic.backends.cortex_m.kernels.sketch_constants import rescale_form, sixteen_times
 from tosaic.backends.cortex_m.kernels.vector_conv2d import VectorConv2d
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.check import SLACK
@@ -145,10 +145,15 @@ class NibbleSketch(VectorConv2d):
 
 
 def nibble_sketch(
-    geometry: Geometry, channels: int, epilogue: Epilogue, constants: Mapping[str, np.ndarray], group: int
+    geometry: Geometry,
+    channels: int,
+    epilogue: Epilogue,
+    constants: Mapping[str, np.ndarray],
+    group: int,
+    half_bias: bool,
 ) -> NibbleSketch | None:
     """The sketch of windows that are one pixel; None where no `group` of weights has four bits."""
     if not group:
         return None
-    form, half = rescale_form(sixteen_times(constants)), has_half_bias(constants)
-    return NibbleSketch(geometry, channels, epilogue, form, constants, group, half_bias=half)
+    form = rescale_form(sixteen_times(constants))
+    return NibbleSketch(geometry, channels, epilogue, form, constants, group, half_bias=half_bias)

@@ -10,7 +10,7 @@ import numpy as np
 
 from tosaic.backends.cortex_m.footprint import ArrayAccess, Walk
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
-from tosaic.backends.cortex_m.kernels.sketch_constants import has_half_bias, rescale_form
+from tosaic.backends.cortex_m.kernels.sketch_constants import rescale_form
 from tosaic.backends.cortex_m.kernels.vector_conv2d import VectorConv2d, joined_cycles
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.check import SLACK
@@ -154,10 +154,15 @@ class RowSketch(VectorConv2d):
 
 
 def row_sketch(
-    geometry: Geometry, channels: int, epilogue: Epilogue, constants: Mapping[str, np.ndarray], element: str
+    geometry: Geometry,
+    channels: int,
+    epilogue: Epilogue,
+    constants: Mapping[str, np.ndarray],
+    element: str,
+    half_bias: bool,
 ) -> RowSketch | None:
     """The sketch; None where there are several pixels, or a window is not all of its image."""
     if geometry.pixels > 1 or not geometry.dense:
         return None
-    form, half = rescale_form(constants), element == "i8" and has_half_bias(constants)
-    return RowSketch(geometry, channels, epilogue, form, constants, element=element, half_bias=half)
+    form = rescale_form(constants)
+    return RowSketch(geometry, channels, epilogue, form, constants, element=element, half_bias=half_bias)
