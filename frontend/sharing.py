@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 import torch
@@ -27,7 +29,8 @@ _GAIN_BESIDE_DB = 20.0
 def share_formats(prepared: GraphModule, states: int = 0) -> None:
     """Give averages their operand's format, and operands that of what they are joined to, where their own gains little;
     the state before the first step of a recurrent layer that of the states after each; what is kept between calls that
-    of what takes its place; and what was always zero that of what it is combined with, which it shall not drown.
+    of what takes its place; what was always zero that of what it is combined with, which it shall not drown; and what
+    an op of a module gives in one method that of what it gives in another, where both lose little.
 
     An operand that nothing but the concatenation reads has its format in any case: it is rounded once.
 
@@ -54,6 +57,7 @@ def share_formats(prepared: GraphModule, states: int = 0) -> None:
                 if operand and (sharing.reads_only(node, operand) or sharing.loss(operand, result) < _GAIN_DB):
                     sharing.replace(operand, result)
     sharing.share_kept(states)
+    sharing.share_methods()
 
 
 @dataclass
@@ -105,6 +109,23 @@ class _Sharing(Calibrated):
             if entered is not None and new is not None:
                 self.replace(entered, new)
 
+    def share_methods(self) -> None:
+        """Let what an op of a module gives have one format in all methods, so that these have the same constants."""
+        nodes, counts = list(self.module.graph.nodes), Counter[tuple[str, Hashable]]()
+        known = dict[tuple[Hashable, int], RangeObserver]()
+        for node in nodes if any(node.target is ENTER for node in nodes) else ():
+            method, op = _in_method(node)
+            counts[method, op] += 1
+            if method and (result := self.result(node)) is not None:
+                first = known.setdefault((op, counts[method, op]), result)
+                if self.are_near(first, result):
+                    self.replace(result, first)
+
+    def are_near(self, one: RangeObserver, other: RangeObserver) -> bool:
+        """Whether two differ, and the tensors of both lose little by the format of the other."""
+        alike = one is not other and (one.dtype, one.qscheme, one.depth) == (other.dtype, other.qscheme, other.depth)
+        return alike and max(self.loss(one, other), self.loss(other, one)) < _GAIN_DB
+
     def share_state(self, layer: Node) -> None:
         """Let a recurrent layer's first state have the format of its results, which are the states behind it."""
         state, results = self.observer(arguments(layer)[1]), states_of(layer)
@@ -120,3 +141,10 @@ class _Sharing(Calibrated):
         """Whether `join` alone reads what `observer` sees, or what else does has that format too."""
         readers = {user for call in self.calls(observer) for user in call.users}
         return all(user is join or self.result(user) is observer for user in readers)
+
+
+def _in_method(node: Node) -> tuple[str, Hashable]:
+    """The method that a node is in, and what it is there: its op, and paths and classes of the modules around."""
+    modules = [(path, kind) for path, kind in (node.meta.get("nn_module_stack") or {}).values() if path]
+    method = modules[0][0] if modules else ""
+    return method, (str(node.target), *((path.removeprefix(method), kind) for path, kind in modules))

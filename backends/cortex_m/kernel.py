@@ -149,12 +149,14 @@ class Site:
         most_scratch: bytes of working memory that a kernel may take; None for any number.
         tensors: the memory of tensors and working memory; None where it answers at once.
         elsewhere: the memories of those that lie in another than `tensors`.
+        alike: whether the kernel is one of several that shall differ in their params alone, not in how these lie.
     """
 
     constants: Memory | None = None
     most_scratch: int | None = None
     tensors: Memory | None = None
     elsewhere: tuple[tuple[Place, Memory], ...] = ()
+    alike: bool = False
 
     def holds(self, counts: Mapping[str, float]) -> bool:
         """Whether there is working memory for a kernel with these features; always where they tell none, as those of

@@ -10,6 +10,7 @@ import numpy as np
 from tosaic.backends.firmware.emit_header import arena_name, as_lines, commas, identifier, used_memories
 from tosaic.backends.firmware.linker_script import CONSTANTS_SECTION, arena_section
 from tosaic.backends.firmware.memory_plan import MemoryPlan, scratch_name
+from tosaic.backends.firmware.near import most_named, pointer, pointers
 from tosaic.backends.firmware.placing import ALIGNMENT, aligned
 from tosaic.backends.firmware.program import (
     CONSTANTS_REGION,
@@ -107,6 +108,8 @@ class _ModelSource:
     ) -> None:
         self._program, self._plan, self._name, self._constants = program, plan, name, constants
         self._states = states
+        self._near: dict[int, int] = {}
+        """Of the function whose calls are written, as of `near.most_named`."""
 
     def text(self) -> str:
         program, name = self._program, self._name
@@ -143,7 +146,8 @@ class _ModelSource:
     def _body(self, first: int, end: int, keep: str) -> list[str]:
         """The text of calls, but of a first one that is fed; the function `keep` ends them."""
         program = self._program
-        keeps, lines = bool(program.copies_before(end)), ["    (void)self;"]
+        self._near = most_named(program, self._plan, first, end)
+        keeps, lines = bool(program.copies_before(end)), ["    (void)self;", *pointers(self._plan, self._near)]
         for number, call in enumerate(program.calls[first:end], first):
             if program.fed_call and not number:
                 continue
@@ -159,6 +163,7 @@ class _ModelSource:
                 lines.append("    if (status)\n        return status;")
         if keeps and first == end:
             lines.append(f"    {keep}(self);")
+        self._near = {}
         on_npu = any(isinstance(call, NpuCall) for call in program.calls[first:end])
         return [*["    int status;"] * on_npu, *lines, "    return TOSAIC_OK;"]
 
@@ -359,8 +364,7 @@ class _ModelSource:
         return self._constants.add(f"constant_{identifier(storage)}", np.ascontiguousarray(value).tobytes())
 
     def _planned(self, name: str) -> str:
-        place = self._plan.placements[name]
-        return f"self->{arena_name(self._plan.memories[place.memory])} + {place.offset:#x}"
+        return pointer(self._plan, self._plan.placements[name], self._near)
 
     def _tensor(self, interface: Interface) -> str:
         buffer = self._program.buffers[interface.buffer]

@@ -15,6 +15,9 @@ _SHIFTS = (2, 62)
 # RESCALE by this shift is one instruction of MVE, VQRDMULH; a factor that keeps this many bits there loses less by it
 # than any result can show: an int8 of 2**8 steps is off by 2**-11 of one.
 _ONE_INSTRUCTION, _ENOUGH_BITS = 31, 19
+# So does a multiple of 16 of this size where the result is an int8: sums of weights of four bits, which are 16 times as
+# large in kernels for MVE, take one instruction then, too.
+_SIXTEEN, _LEAST_FOR_SIXTEEN = 16, 2**20
 
 
 def multiplier_and_shift(factor: float, bits: int = 31) -> tuple[int, int]:
@@ -45,7 +48,16 @@ def scale_by(x: ir.Value, kind: str, factors: Sequence[float], input_zp: int = 0
     """RESCALE of `x` to element type `kind` by real factors, one or one per channel of the last dimension."""
     bits = 15 if str(element_type(x)) == "i48" else 31
     pairs = [multiplier_and_shift(factor, bits) for factor in factors]
+    if kind == "i8":
+        pairs = [_as_sixteenth(*pair) for pair in pairs]
     return rescale(x, kind, [m for m, _ in pairs], [s for _, s in pairs], input_zp, output_zp)
+
+
+def _as_sixteenth(multiplier: int, shift: int) -> tuple[int, int]:
+    """The nearest multiplier that a sum of 16 times the size takes for one instruction; the same where it is small."""
+    if shift != _ONE_INSTRUCTION or multiplier < _LEAST_FOR_SIXTEEN:
+        return multiplier, shift
+    return min(round(multiplier / _SIXTEEN) * _SIXTEEN, 2**31 - _SIXTEEN), shift
 
 
 def requantize(x: ir.Value, real: Sequence[float], out: Quantization, input_zp: int = 0, largest: int = 0) -> ir.Value:

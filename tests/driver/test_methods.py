@@ -144,7 +144,7 @@ def test_weights_lie_once(decoder):
     (weights,) = (decoder / "constants").glob("weights_*.bin")
     assert weights.stat().st_size >= 32 * 16
     bodies = (decoder / "model.c").read_text().split("int model_decode(")
-    assert len(bodies) == 2 and all(body.count("_shared(self->") == 1 for body in bodies)
+    assert len(bodies) == 2 and all(body.count("_shared(near_") == 1 for body in bodies)
 
 
 def test_a_prompt_goes_through_prefill(decoder, succeed):

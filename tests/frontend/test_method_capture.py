@@ -150,6 +150,16 @@ def test_methods_alone_compute_what_they_do_in_turn(module, captured):
     assert len(returned(main)) == 4
 
 
+@pytest.mark.parametrize(("gain", "alike"), [(1.2, True), (20.0, False)])
+def test_an_op_of_two_methods_has_one_format_where_both_lose_little(gain, alike):
+    net = Sum()
+    samples = [{"one": rows(2, n), "two": rows(2, n + 9) * gain} for n in range(6)]
+    nodes = quantize(capture({name: (net, samples[0][name]) for name in ("one", "two")}, samples)).graph.nodes
+    rounded = [node.args for node in nodes if "quantize_per_tensor" in str(node.target)]
+    first, second = [formats for x, *formats in rounded if "aten.linear" in str(x.target)]
+    assert (first == second) is alike
+
+
 def of(**methods: nn.Module) -> Capture:
     return capture({name: (module, rows(1)) for name, module in methods.items()})
 

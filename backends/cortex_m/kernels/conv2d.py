@@ -21,7 +21,7 @@ from tosaic.backends.cortex_m.kernels.nibble_halves_sketch import nibble_halves_
 from tosaic.backends.cortex_m.kernels.nibble_sketch import NIBBLES, nibble_sketch
 from tosaic.backends.cortex_m.kernels.product_sketch import Conv2dSketch
 from tosaic.backends.cortex_m.kernels.row_sketch import row_sketch
-from tosaic.backends.cortex_m.kernels.sketch_constants import constants_of, epilogue_of, nibble_group
+from tosaic.backends.cortex_m.kernels.sketch_constants import constants_of, epilogue_of, has_half_bias, nibble_group
 from tosaic.backends.cortex_m.kernels.vector_sketch import IN_PLACE, vector_sketches
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.family import ProgramFamily
@@ -68,10 +68,13 @@ class Conv2d(ProgramFamily):
             **epilogue.constants,
         }
         found = workload(self.name, attributes, constants)
-        # Weights of four bits have schedules of their own, so records too.
+        # Weights of four bits have schedules of their own, and biases of halves code of their own, so records too.
+        known = constants_of(found)
         pixels = geometry.flattened.kernel == (1, 1) and geometry.flattened.dense
-        group = nibble_group(constants_of(found)) if pixels else 0
-        return workload(self.name, {**attributes, "group": group}, constants) if group else found
+        group = nibble_group(known) if pixels else 0
+        attributes |= {"group": group} if group else {}
+        attributes |= {"half_bias": True} if has_half_bias(known) else {}
+        return workload(self.name, attributes, constants)
 
     def sketch(self, workload: Workload) -> Sketched | None:
         return Conv2dSketch(*self._layer(workload), self.element)
@@ -84,10 +87,10 @@ class Conv2d(ProgramFamily):
         return found if nibbles is None else {NIBBLES: nibbles, **found}
 
     def vector_sketches(self, workload: Workload) -> Mapping[str, Sketched]:
-        layer = self._layer(workload)
-        what = *layer, self.element
+        layer, half_bias = self._layer(workload), "half_bias" in workload.attributes and not self.site.alike
+        what = *layer, self.element, half_bias
         others = {"row": row} if (row := row_sketch(*what)) is not None else vector_sketches(*what)
-        nibbles = nibble_sketch(*layer, _group(workload))
+        nibbles = nibble_sketch(*layer, _group(workload), half_bias)
         return others if nibbles is None else {NIBBLES: nibbles, **others}
 
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:

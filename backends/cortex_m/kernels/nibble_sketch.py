@@ -4,7 +4,7 @@ vectors leave open."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -18,7 +18,7 @@ from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.check import SLACK
 from tosaic.backends.cortex_m.program.kernel import Knobs
 from tosaic.backends.cortex_m.program.sketches.nibbles import NibbleRows, nibble_rows
-from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, PixelRows
+from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, PixelRows, RowResult
 from tosaic.backends.cortex_m.program.sketches.row_parts import RowPart, row_parts
 from tosaic.backends.cortex_m.program.tree import BYTES, RefusedError
 from tosaic.backends.target import Core
@@ -49,6 +49,10 @@ class NibbleSketch(VectorConv2d):
     group: int
     compared: ClassVar[int] = 3
     near: ClassVar[float] = 1.01
+
+    @property
+    def result(self) -> RowResult:
+        return replace(super().result, sixteen=True)
 
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
         """The numbers that are open, as of `PixelRows`."""
@@ -112,7 +116,7 @@ class NibbleSketch(VectorConv2d):
     def moved(self, knobs: Knobs) -> Sequence[Walk]:
         """A loop over the channels for each pixel."""
         s, pixels = self.rows(knobs), self.geometry.pixels
-        each = s.groups * (1 + s.group // 2) + FOUR * len(self.result.factors)
+        each = s.groups * (1 + s.group // 2) + self.result.factor_bytes
         element = BYTES[self.result.element]
         accesses = (
             ArrayAccess("image", "input", s.rows.depth, (s.rows.depth, 0)),
@@ -141,10 +145,15 @@ class NibbleSketch(VectorConv2d):
 
 
 def nibble_sketch(
-    geometry: Geometry, channels: int, epilogue: Epilogue, constants: Mapping[str, np.ndarray], group: int
+    geometry: Geometry,
+    channels: int,
+    epilogue: Epilogue,
+    constants: Mapping[str, np.ndarray],
+    group: int,
+    half_bias: bool,
 ) -> NibbleSketch | None:
     """The sketch of windows that are one pixel; None where no `group` of weights has four bits."""
     if not group:
         return None
     form = rescale_form(sixteen_times(constants))
-    return NibbleSketch(geometry, channels, epilogue, form, constants, group)
+    return NibbleSketch(geometry, channels, epilogue, form, constants, group, half_bias=half_bias)

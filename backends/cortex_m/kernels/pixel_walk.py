@@ -26,7 +26,7 @@ class _Loops:
         self.order = ["batch", "strip", "y", "x", "n"]
         if s.blocks_outside:
             self.order = ["batch", "strip", *(["n", "y"] if s.copied or s.strip else ["y", "n"]), "x"]
-        self.read = s.sums * s.taps * round_up(s.depth, s.lanes) + FOUR * len(s.result.factors)
+        self.read = s.sums * s.taps * round_up(s.depth, s.lanes) + s.result.factor_bytes
         """Bytes of constants that a channel takes."""
 
     @property

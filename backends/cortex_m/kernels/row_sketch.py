@@ -125,7 +125,7 @@ class RowSketch(VectorConv2d):
     def moved(self, knobs: Knobs) -> Sequence[Walk]:
         """One loop over the channels."""
         s = self.row(knobs)
-        factors = FOUR * len(s.result.factors)
+        factors = s.result.factor_bytes
         accesses = (
             ArrayAccess("image", "input", self.geometry.depth * BYTES[s.element], (0,)),
             ArrayAccess("weights", "params", self.geometry.depth + factors, (self.geometry.depth + factors,)),
@@ -154,9 +154,15 @@ class RowSketch(VectorConv2d):
 
 
 def row_sketch(
-    geometry: Geometry, channels: int, epilogue: Epilogue, constants: Mapping[str, np.ndarray], element: str
+    geometry: Geometry,
+    channels: int,
+    epilogue: Epilogue,
+    constants: Mapping[str, np.ndarray],
+    element: str,
+    half_bias: bool,
 ) -> RowSketch | None:
     """The sketch; None where there are several pixels, or a window is not all of its image."""
     if geometry.pixels > 1 or not geometry.dense:
         return None
-    return RowSketch(geometry, channels, epilogue, rescale_form(constants), constants, element=element)
+    form = rescale_form(constants)
+    return RowSketch(geometry, channels, epilogue, form, constants, element=element, half_bias=half_bias)

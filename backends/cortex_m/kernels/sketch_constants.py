@@ -40,6 +40,11 @@ def rescale_form(constants: Mapping[str, np.ndarray]) -> str:
     return "shifted" if DERIVED["down"](shift) is None else "doubled"
 
 
+def has_half_bias(constants: Mapping[str, np.ndarray]) -> bool:
+    """Whether all biases of sums of products of bytes are halves."""
+    return DERIVED["half_word"](constants["bias"].astype(np.int64)) is not None
+
+
 def scale_of_sums(multiplier: np.ndarray, shift: np.ndarray) -> tuple[str, Sequence[str]]:
     """The identity by which vectors scale sums of pools and of pixels, and the constants that it takes."""
     if DERIVED["less"](multiplier, shift) is not None:

@@ -331,4 +331,4 @@ def _parts(text: str, core: Core, libraries: tuple[tuple[str, Path], ...], site:
     rows = [parse(row) for row in problem.rows]
     tasks = (KernelTask.of(functions(row)["main"], core, _CONVOLUTIONS, (), dict(libraries)) for row in rows)
     # How much working memory there is, is for the whole kernel to say.
-    return _Parts(problem, tuple(replace(task, site=replace(site, most_scratch=None)) for task in tasks))
+    return _Parts(problem, tuple(replace(task, site=replace(site, most_scratch=None, alike=True)) for task in tasks))

@@ -27,6 +27,7 @@ class VectorConv2d:
     Args:
         form: of the RESCALE, as of `RowResult`.
         element: the type of the input.
+        half_bias: whether biases lie in memory as halves.
     """
 
     geometry: Geometry
@@ -35,11 +36,13 @@ class VectorConv2d:
     form: str
     constants: Mapping[str, np.ndarray] = field(repr=False, compare=False)
     element: str = field(default="i8", kw_only=True)
+    half_bias: bool = field(default=False, kw_only=True)
 
     @property
     def result(self) -> RowResult:
         """How sums become results."""
-        return RowResult(self.form, self.epilogue.element, self.epilogue.clamped, self.epilogue.table)
+        e = self.epilogue
+        return RowResult(self.form, e.element, e.clamped, e.table, half_bias=self.half_bias)
 
     @property
     def parts(self) -> int:

@@ -30,7 +30,12 @@ _SHALLOW = 64
 
 
 def vector_sketches(
-    geometry: Geometry, channels: int, epilogue: Epilogue, constants: Mapping[str, np.ndarray], element: str
+    geometry: Geometry,
+    channels: int,
+    epilogue: Epilogue,
+    constants: Mapping[str, np.ndarray],
+    element: str,
+    half_bias: bool,
 ) -> dict[str, Sketched]:
     """The sketches by the variant's name.
 
@@ -38,6 +43,7 @@ def vector_sketches(
 
     Args:
         element: the type of the input.
+        half_bias: whether biases lie in memory as halves.
     """
     form, geometry = rescale_form(constants), _lying(geometry)
     if is_column(geometry, channels):
@@ -51,10 +57,10 @@ def vector_sketches(
         parts = (epilogue.parts,) if epilogue.parts else ()
         windows = {**constants, "w": constants["w"].reshape(*parts, channels, *window)}
         name, made = ("gathered", GatheredSketch) if gathered else ("strips", StripSketch)
-        strips = made(geometry, channels, epilogue, form, windows, element=element)
+        strips = made(geometry, channels, epilogue, form, windows, element=element, half_bias=half_bias)
         return {name: strips, f"{name}{IN_PLACE}": replace(strips, in_place=True)}
     what = geometry, channels, epilogue, form, constants
-    found: dict[str, Sketched] = {"pixels": PixelSketch(*what, element=element)}
+    found: dict[str, Sketched] = {"pixels": PixelSketch(*what, element=element, half_bias=half_bias)}
     # A mask, bounds, and a table or more vectors, take more general registers than there are.
     crowded = geometry.depth % LANES and epilogue.clamped and (epilogue.table or geometry.depth > LANES)
     if not crowded and epilogue.element == "i8" and channels % FOUR == 0 and geometry.depth <= _SHALLOW:

@@ -75,6 +75,10 @@ def _sixteen(bias: np.ndarray, weights: np.ndarray) -> np.ndarray | None:
     return None if (largest >= 1 << 27).any() else 16 * bias
 
 
+def _sixteenth(bias: np.ndarray) -> np.ndarray | None:
+    return None if (bias % 16).any() else bias // 16
+
+
 def _sixteen_shift(shift: np.ndarray) -> np.ndarray | None:
     return None if (shift > 58).any() else shift + 4
 
@@ -154,6 +158,7 @@ DERIVED: Mapping[str, Callable[..., np.ndarray | None]] = MappingProxyType(
         "zero_half": _byte,
         "least_half": _half_word,
         "most_half": _half_word,
+        "half_word": _half_word,
         "nothing_above": lambda upper: upper if (upper >= (1 << 15) - 1).all() else None,
         "nothing_below": lambda low: low if (low <= -1 << 15).all() else None,
         "nothing_added": _nothing,
@@ -170,6 +175,7 @@ DERIVED: Mapping[str, Callable[..., np.ndarray | None]] = MappingProxyType(
         "nibbles": _nibbles,
         "sixteen": _sixteen,
         "sixteen_shift": _sixteen_shift,
+        "sixteenth": _sixteenth,
         "upper_half": lambda: np.array(-16),
     }
 )

@@ -189,6 +189,14 @@ def _power(v: Op) -> Change | None:
     return None
 
 
+def _sixteenth(v: Op) -> Change | None:
+    """A bias is 16 times another, which takes fewer bits."""
+    match v:
+        case Op("add", (value, Access("bias") as bias)):
+            return Op("add", (value, Op("mul", (Access("sixteenth", bias.index), 16)))), {"sixteenth": (bias,)}
+    return None
+
+
 _RULES = (
     Rule("high", _high),
     Rule("doubled", _doubled),
@@ -208,6 +216,7 @@ _RULES = (
     Rule("nothing_added", _nothing_added),
     Rule("nothing_taken", _nothing_taken),
     Rule("power", _power),
+    Rule("sixteenth", _sixteenth),
 )
 RULES: Mapping[str, Rule] = MappingProxyType({rule.name: rule for rule in _RULES})
 """Every identity, by name."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tosaic.backends.cortex_m.kernel import KernelSource
 from tosaic.backends.cortex_m.program.schedule import Step
@@ -29,6 +29,13 @@ class StripKernel:
     task: KernelTask
     schedule: Schedule
     further: tuple[KernelTask, ...] = ()
+
+    @property
+    def tasks(self) -> list[KernelTask]:
+        """What the calls compute: one for all, or one for each."""
+        if not self.further:
+            return [self.task]
+        return [replace(task, site=replace(task.site, alike=True)) for task in (self.task, *self.further)]
 
 
 @dataclass(frozen=True)
@@ -96,8 +103,7 @@ class StreamTask:
             Error: a strip cannot be generated.
         """
         sources = {
-            (strip.stage, strip.rows): [task.generate(strip.schedule) for task in (strip.task, *strip.further)]
-            for strip in self.strips
+            (strip.stage, strip.rows): [task.generate(strip.schedule) for task in strip.tasks] for strip in self.strips
         }
         return stream_kernel(self.plan, sources, self.resident, self.core)
 

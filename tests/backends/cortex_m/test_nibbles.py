@@ -47,6 +47,15 @@ def test_nibbles_are_exact(tmp_path, sizes):
         assert outcome.exact, outcome
 
 
+def test_biases_that_fit_lie_as_halves(tmp_path):
+    """Before they are 16 times as large; with what a zero point adds for few weights they fit, for many they do not."""
+    schedule, layers = Schedule.of("nibbles", **PLAIN), [layer(64, 32), layer(512, 32)]
+    cases = [found.case(FAMILY, schedule) for found in layers]
+    assert ["int16_t *const sixteenth" in case.source.text for case in cases] == [True, False]
+    for outcome in run_cases(cases, tmp_path):
+        assert outcome.exact, outcome
+
+
 def test_schedules_of_a_space_are_exact(tmp_path):
     draw, cases = random.Random(0), []
     for found in (layer(128, 48), layer(160, 36, 64, 5), layer(512, 64)):

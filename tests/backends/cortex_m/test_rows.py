@@ -53,6 +53,16 @@ def test_rows_are_exact(tmp_path, sizes):
         assert outcome.exact, outcome
 
 
+def test_biases_that_fit_lie_as_halves(tmp_path):
+    """With what a zero point adds for small weights they fit, for large ones they do not."""
+    schedule, layers = Schedule.of("row", **PLAIN), [row(40, 32, shifts=(31, 31)), row(40, 32)]
+    cases = [layer.case(FAMILY, schedule) for layer in layers]
+    assert ["half_bias" in layer.workload(FAMILY).key for layer in layers] == [True, False]
+    assert ["int16_t *const bias" in case.source.text for case in cases] == [True, False]
+    for outcome in run_cases(cases, tmp_path):
+        assert outcome.exact, outcome
+
+
 def test_schedules_of_a_space_are_exact(tmp_path):
     draw, cases = random.Random(0), []
     for layer in (row(96, 48), row(33, 20)):

@@ -125,12 +125,25 @@ def test_every_call_is_counted_by_name(made):
 def test_the_source_has_one_call_a_line(built):
     source = (built / "model.c").read_text()
     assert re.findall(r"^    TOSAIC_CALL\(.*", source, re.MULTILINE) == [
-        "    TOSAIC_CALL(0, model_scale(self->arena_dtcm + 0x100, self->arena_dtcm + 0x140, model_params_0, "
-        "self->arena_dtcm + 0x0));",
-        "    TOSAIC_CALL(1, model_add(self->arena_dtcm + 0x140, model_constant_offsets, "
-        "self->arena_dtcm + 0x0, 0, 0));",
+        "    TOSAIC_CALL(0, model_scale(near_dtcm + 0x100, near_dtcm + 0x140, model_params_0, near_dtcm + 0x0));",
+        "    TOSAIC_CALL(1, model_add(near_dtcm + 0x140, model_constant_offsets, near_dtcm + 0x0, 0, 0));",
     ]
     assert "image: int8 [8, 8], real = (q - -3) * 0.5" in (built / "kit" / "include" / "model.h").read_text()
+
+
+def test_a_pointer_lies_where_calls_name_most(tmp_path):
+    """Working memory of 8 KiB lies before the tensors, which an offset of 12 bits does not reach from the beginning."""
+    program = two_kernels()
+    first, *others = program.calls
+    assert isinstance(first, KernelCall)
+    large = replace(first, kernel=replace(SCALE, scratch_bytes=8 * KIB))
+    firmware = build_firmware(replace(program, calls=(large, *others)), BOARD, tmp_path)
+    source, samples = (tmp_path / "model.c").read_text(), random_images(2)
+    assert "uint8_t *near_dtcm = self->arena_dtcm + 0x2000;" in source
+    assert "model_scale(near_dtcm + 0x0, near_dtcm + 0x40, model_params_0, self->arena_dtcm + 0x0)" in source
+    for (x,), outputs in zip(samples, run((tmp_path, firmware), samples).outputs, strict=True):
+        for want, got in zip(expected(x), outputs, strict=True):
+            np.testing.assert_array_equal(want, got)
 
 
 def test_the_record_holds_the_numbers(made):

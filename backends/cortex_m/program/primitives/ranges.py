@@ -100,16 +100,18 @@ def _added(program: Program, b: Buffer) -> Range:
 
 @PRIMITIVES.register
 class NarrowBuffer(Primitive):
-    """`narrow(S, i16)`: scratch memory holds its numbers, which fit, in a narrower type.
+    """`narrow(S, i16)`: scratch memory, or a constant, holds its numbers, which fit, in a narrower type.
 
-    Of a difference to a constant the host checks that it fits.
+    Of a constant, and of a difference to one, the host checks that it fits.
     """
 
     name = "narrow"
-    takes = ("own", "dtype")
+    takes = ("buffer", "dtype")
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         b, dtype = program.buffer(str(arguments[0])), str(arguments[1])
+        if b.memory == "const" and (b.dtype, dtype) == ("i32", "i16"):
+            return self._constant(program, b)
         if b.memory != "scratch" or dtype == b.dtype or not holds(b.dtype, dtype):
             raise RefusedError(f"{b.name} of {b.dtype} in {b.memory} is not narrowed to `{dtype}`")
         not_held(program.body, b.name)
@@ -123,6 +125,15 @@ class NarrowBuffer(Primitive):
             return Alloc(replace(s.buffer, dtype=dtype), s.body)
 
         return replace(program, body=mapped(program.body, one))
+
+    def _constant(self, program: Program, b: Buffer) -> Program:
+        """The program with a constant of halves."""
+        if b.name in tables_of(program.body):
+            raise RefusedError(f"values say what is read of {b.name}")
+        not_held(program.body, b.name)
+        arguments = tuple(replace(a, dtype="i16") if a.name == b.name else a for a in program.arguments)
+        fitting = Derive(b.name, "half_word", (b.name,), (b.shape,))
+        return replace(program, arguments=arguments, host=(*program.host, fitting))
 
     def _checked(self, program: Program, b: Buffer, dtype: str) -> Program:
         """The program with a constant of which the host knows that what is made with it fits."""

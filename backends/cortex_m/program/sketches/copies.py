@@ -8,18 +8,23 @@ _VECTORS = 4
 """That a turn loads before it stores them: what is stored right behind its load waits."""
 
 
-def copied(constant: str, loop: str, copy: str, size: int, lanes: int, isa: str = "mve") -> Iterator[str]:
+def copied(
+    constant: str, loop: str, copy: str, size: int, lanes: int, isa: str = "mve", widened: str = ""
+) -> Iterator[str]:
     """The steps that copy what a turn of a loop reads of a constant of one dimension, by whole vectors.
 
     Args:
         size: elements of that, as many as there are in a vector, or more.
         lanes: elements of a vector.
+        widened: the last argument of a step that stages the constant, where it becomes another type.
     """
-    yield f"stage({constant}, {loop}, {copy}, scratch)"
-    yield from moved(constant, f"{copy}0", copy, size, lanes, isa)
+    yield f"stage({constant}, {loop}, {copy}, scratch{widened})"
+    yield from moved(constant, f"{copy}0", copy, size, lanes, isa, widened)
 
 
-def moved(source: str, loop: str, own: str, size: int, lanes: int, isa: str = "mve") -> Iterator[str]:
+def moved(
+    source: str, loop: str, own: str, size: int, lanes: int, isa: str = "mve", widened: str = ""
+) -> Iterator[str]:
     """The steps of a loop that copies so many elements, by vectors as far as there are whole ones.
 
     Args:
@@ -30,15 +35,15 @@ def moved(source: str, loop: str, own: str, size: int, lanes: int, isa: str = "m
     if 0 < whole < size:
         yield f"cut({loop}, {whole})"
     if whole:
-        yield from _vectors(source, loop, own, _VECTORS * lanes, lanes)
+        yield from _vectors(source, loop, own, _VECTORS * lanes, lanes, widened)
         yield from (f"select({loop}, {isa})", f"{'hardware_loop' if turns > 1 else 'block'}({loop})")
     if whole < size:
         last, own = (f"{loop}_t", f"{own}r") if whole else (loop, own)
-        yield from _vectors(source, last, own, size - whole, lanes)
+        yield from _vectors(source, last, own, size - whole, lanes, widened)
         yield from (f"select({last}, {isa})", f"block({last})")
 
 
-def _vectors(source: str, loop: str, own: str, size: int, lanes: int) -> Iterator[str]:
+def _vectors(source: str, loop: str, own: str, size: int, lanes: int, widened: str) -> Iterator[str]:
     """Turns that move so many elements each, vector by vector."""
     vector, lanes = loop, min(lanes, size)
     if size > lanes:
@@ -46,5 +51,5 @@ def _vectors(source: str, loop: str, own: str, size: int, lanes: int) -> Iterato
         yield f"split({loop}, {vector}, {size})"
     yield from (
         f"split({vector}, {own}l, {lanes}{', early' * (size % lanes > 0)})",
-        f"stage({source}, {vector}, {own}q, q)",
+        f"stage({source}, {vector}, {own}q, q{widened})",
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tosaic.backends.cortex_m.program.tree import BYTES, REGISTERS
@@ -35,6 +36,8 @@ class RowResult:
         clamped, table: whether results have bounds, and whether those of bytes are looked up.
         uniform: whether all channels have one scale.
         terms: whether what a channel adds to its sums is no constant, but `Z`, and each pixel adds a number `T`.
+        half_bias: whether all biases are halves, of sums 16 times as large those divided by 16.
+        sixteen: whether sums are 16 times as large.
     """
 
     form: str
@@ -43,6 +46,8 @@ class RowResult:
     table: bool
     uniform: bool = False
     terms: bool = False
+    half_bias: bool = False
+    sixteen: bool = False
 
     @property
     def scale(self) -> tuple[str, ...]:
@@ -79,13 +84,34 @@ class RowResult:
     @property
     def constants(self) -> tuple[str, ...]:
         """The constants of a channel in the order of their use."""
-        bias = ("bias_low", "bias_high") if self.form == "joined" else () if self.terms else ("bias",)
+        bias = ("bias_low", "bias_high") if self.form == "joined" else () if self.terms else (self.bias,)
         return (*bias, *(() if self.uniform else self.scale))
 
     @property
     def factors(self) -> tuple[str, ...]:
         """What a channel has of its own to finish sums with, in the order of its use."""
         return (*(("Z",) if self.terms else ()), *self.constants)
+
+    @property
+    def bias(self) -> str:
+        """The constant that is added to sums."""
+        return "sixteenth" if self.half_bias and self.sixteen else "bias"
+
+    @property
+    def factor_bytes(self) -> int:
+        """What these take in memory."""
+        return BYTES["i32"] * len(self.factors) - BYTES["i16"] * self.half_bias
+
+    def widened(self, factor: str) -> str:
+        """The last argument of a step that stages a factor, where it holds another type."""
+        return ", i32" if self.half_bias and factor == self.bias else ""
+
+    @property
+    def halved(self) -> Iterator[str]:
+        """The steps that make biases halves."""
+        if self.half_bias:
+            yield from ("rewrite(out, sixteenth)",) if self.sixteen else ()
+            yield f"narrow({self.bias}, i16)"
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from tosaic.backends.cortex_m.program.sketches.strips import brought, filled, op
 def rows_of_pixels(s: PixelRows) -> Iterator[str]:
     """The steps of a schedule."""
     yield from _opened(s) if s.constant else opened_product(s)
+    yield from s.result.halved
     yield from (f"rewrite(out, {rule})" for rule in s.result.rules)
     if s.whole and s.rest:
         yield f"cut(n, {s.whole})"
@@ -146,10 +147,12 @@ def _copied(part: RowPart) -> Iterator[str]:
     around = "n" if part.s.blocks_outside else "b"
     for name, size in part.weights.items():
         yield from (f"merge_dims({name})", *copied(name, around, f"{name}c", size, LANES))
-    for name in map(part.named, part.s.result.factors):
+    result = part.s.result
+    for factor in result.factors:
+        name = part.named(factor)
         if part.whole:
             yield f"merge_dims({name})"
-        yield from copied(name, around, f"{name}c", part.once, FOUR)
+        yield from copied(name, around, f"{name}c", part.once, FOUR, widened=result.widened(factor))
 
 
 def _selected(part: RowPart) -> Iterator[str]:
@@ -239,7 +242,7 @@ def _narrowed(part: RowPart) -> Iterator[str]:
     for factor in result.factors:
         if factor in result.constants:
             yield f"pack({factor})"
-        yield f"stage({factor}, eq, v{factor}, q)"
+        yield f"stage({factor}, eq, v{factor}, q{result.widened(factor)})"
     yield from (f"unfold(E{last}, v, q)", "write_out(bh)")
 
 
@@ -324,5 +327,5 @@ def _four(part: RowPart, around: str, turn: str, lanes: str, pixel: str, each: s
         yield from [f"lengthen(F{lanes}, 0, {lanes_of(result.element)})"] * (lanes == "nr")
         yield f"place(F{lanes}, q)"
     for factor in result.factors:
-        yield f"stage({part.named(factor)}, {turn}, {lanes}v{factor}, q)"
+        yield f"stage({part.named(factor)}, {turn}, {lanes}v{factor}, q{result.widened(factor)})"
     yield f"unfold({made}, {lanes}v, q)"
