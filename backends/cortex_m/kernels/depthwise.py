@@ -106,11 +106,9 @@ class Depthwise(ProgramFamily):
         patches = self.vector_variants(workload, core) if core.mve else ()
         if not patches:
             return super().variants(workload, core)
-        promised = self._promise(workload, patches, core)
-        for what in self.vector_sketches(workload).values():
-            if _least(what, core) > promised:
-                return patches
-        lined = cheapest_first(self.vector_sketches(workload), core, self.site)
+        promised, sketches = self._promise(workload, patches, core), self.vector_sketches(workload)
+        hopeful = {name: what for name, what in sketches.items() if _least(what, core) <= promised}
+        lined = cheapest_first(hopeful, core, self.site) if hopeful else []
         if lined and self._promise(workload, lined, core) < promised:
             return (*lined, *patches)
         return (*patches, *lined)
