@@ -34,15 +34,16 @@ _COPY, _PIXEL = 16, 16
 
 @dataclass(frozen=True)
 class PatchSketch:
-    """DEPTHWISE_CONV2D, a result a channel; see `sketches.patches`."""
+    """DEPTHWISE_CONV2D; see `sketches.patches`."""
 
     geometry: Geometry
+    multiples: int
     epilogue: Epilogue
     form: str
     constants: Mapping[str, np.ndarray] = field(repr=False, compare=False)
 
     def program(self) -> Program:
-        return algorithms.depthwise(self.geometry, 1, self.epilogue, by_element=True)
+        return algorithms.depthwise(self.geometry, self.multiples, self.epilogue, by_element=True)
 
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
         """The numbers that are open: `tile`, the results that share a patch; `part`, those of a row that a turn over
@@ -71,7 +72,7 @@ class PatchSketch:
         rows, columns, deep = _TILES[str(knobs["tile"])]
         result = RowResult(self.form, epilogue.element, epilogue.clamped, epilogue.table)
         part, packed, block = (int(knobs[name]) for name in ("part", "packed", "block"))
-        t = Patched(g, result, rows, columns, deep, part, packed, block)
+        t = Patched(g, self.multiples, result, rows, columns, deep, part, packed, block)
         if g.dilation != (1, 1) or t.extent[0] > FOUR * t.groups or (t.extent[1] > FOUR and not deep):
             raise RefusedError(f"{t.extent} rows and columns are no patch")
         if (rows > 1 and not deep and g.stride != (1, 1)) or (deep and (t.extent[0] <= FOUR or g.stride[0] > PAIR)):
@@ -80,6 +81,8 @@ class PatchSketch:
             raise RefusedError(f"strips of {t.extent[0]} rows, or one result at a time, are not made")
         if t.part < t.across or g.rows < t.rows or t.tiles > _MOST_TILES:
             raise RefusedError(f"{t.part} results in {g.rows} rows are no tiles of {t.rows} by {t.across}")
+        if t.multiples > 1 and not t.whole:
+            raise RefusedError("several results of a channel have no blocks of channels")
         if StripCopy(t, 0).elements < LANES * t.packed:
             raise RefusedError("what lies together is no vector")
         return t
@@ -95,16 +98,16 @@ class PatchSketch:
         turn = t.tiles * (_PRODUCT * (products + patches) + _MOVED * moved + _TILE) + _TURN
         copies = t.groups * t.inside * (t.block / LANES * (_COPY + 2 / t.packed) + _PIXEL * t.apart)
         strips, blocks = -(-g.rows // t.rows), g.channels // t.block
-        return g.batch * blocks * strips * (g.columns // t.part * (turn * t.block + _ENTRY) + copies)
+        return g.batch * blocks * strips * (t.multiples * g.columns // t.part * (turn * t.block + _ENTRY) + copies)
 
 
 def patch_sketch(
     geometry: Geometry, multiples: int, epilogue: Epilogue, constants: Mapping[str, np.ndarray]
 ) -> PatchSketch | None:
     """The sketch of a layer; None where its windows do not fit patches."""
-    found = PatchSketch(geometry, epilogue, rescale_form(constants), constants)
+    found = PatchSketch(geometry, multiples, epilogue, rescale_form(constants), constants)
     # Numbers of results with bounds fill the registers.
-    alone = multiples == 1 and (found.form == "rounded" or not epilogue.clamped)
+    alone = found.form == "rounded" or not epilogue.clamped
     parts = found.parts if alone else ()
     for tile, part in itertools.product(_TILES, parts):
         with suppress(RefusedError):

@@ -19,6 +19,7 @@ class Patched:
     """The numbers of a schedule.
 
     Args:
+        multiples: results of a channel.
         rows, columns: results that share a patch.
         deep: whether a patch is eight rows of two columns, whose elements move on from result to result, not four of
             four.
@@ -28,6 +29,7 @@ class Patched:
     """
 
     geometry: Geometry
+    multiples: int
     result: RowResult
     rows: int
     columns: int
@@ -40,6 +42,11 @@ class Patched:
     def channel(self) -> str:
         """The loop over channels."""
         return "n" if self.whole else "nn"
+
+    @property
+    def outer(self) -> int:
+        """Dimensions of weights around those of channels."""
+        return int(self.multiples > 1)
 
     @property
     def whole(self) -> bool:

@@ -56,13 +56,15 @@ def _values(t: Patched) -> Iterator[str]:
 def _tiles(t: Patched) -> Iterator[str]:
     """Loops over strips, parts of a row, channels, and the four results of a tile."""
     g, n = t.geometry, t.channel
-    yield from (f"drop({loop})" for loop in (["b"] if g.batch == 1 else []) + ["m"])
+    several = ["m"] if t.multiples > 1 else []
+    yield from (f"drop({loop})" for loop in (["b"] if g.batch == 1 else []) + ([] if several else ["m"]))
     if not t.whole:
         yield f"split(n, nn, {t.block})"
-    yield f"reorder({n}, y)"
+    yield from (f"reorder({n}, {m})" for m in several)
+    yield from (f"reorder({loop}, y)" for loop in (n, *several))
     if t.rows > 1:
         yield f"split(y, yi, {t.rows}{', early' * (g.rows % t.rows > 0)})"
-        yield from (f"reorder(yi, {n})", "reorder(yi, x)")
+        yield from (f"reorder(yi, {loop})" for loop in (*several, n, "x"))
     if t.part < g.columns:
         yield from (f"split(x, xp, {t.part})", f"reorder({n}, x)")
     if t.across > 1:
@@ -102,10 +104,10 @@ def _sums(t: Patched) -> Iterator[str]:
     for loop, extent in zip((row, column), t.extent, strict=True):
         if extent % FOUR:
             yield f"pad({loop}, {FOUR})"
-    yield from (*_laid_out(t), f"merge_dims(w, {first})", f"stage(w, {t.channel}, vw, q)")
+    yield from (*_laid_out(t), f"merge_dims(w, {first + t.outer})", f"stage(w, {t.channel}, vw, q)")
     if t.shared:
         down, right = t.geometry.stride
-        yield from (f"slide(vw1, {FOUR}, {down})", *_laid_out(t), f"overlay(w, 1, {FOUR * right})")
+        yield from (f"slide(vw1, {FOUR}, {down})", *_laid_out(t), f"overlay(w, {1 + t.outer}, {FOUR * right})")
     around = t.tile if t.shared else "sxb"
     yield from (f"stage(P, {around}, v, scratch)", "merge_dims(v, 0)", f"fuse({column}, {row})", "place(v, q)")
 
@@ -127,7 +129,7 @@ def _deep_sums(t: Patched) -> Iterator[str]:
     if several:
         yield from (f"split(kx, t, {PAIR})", "reorder(syb, kx)")
     column = "t" if several else "kx"
-    yield from (*_laid_out(t), f"merge_dims(w, {2 + several})")
+    yield from (*_laid_out(t), f"merge_dims(w, {2 + several + t.outer})")
     around = "kx" if several else "sxb" if t.cells else t.tile
     yield from (f"stage(P, {around}, v, scratch)", "merge_dims(v, 0)", f"fuse({column}, r)", "place(v, q)")
     yield from (f"push(syb, v, {t.geometry.stride[0]})", f"stage(w, {t.channel}, vw, q)")
