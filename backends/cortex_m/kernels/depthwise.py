@@ -24,6 +24,7 @@ from tosaic.backends.cortex_m.kernels.mve_match import (
 from tosaic.backends.cortex_m.kernels.patch_sketch import patch_sketch
 from tosaic.backends.cortex_m.kernels.sketch_constants import constants_of, epilogue_of
 from tosaic.backends.cortex_m.kernels.vector_depthwise_sketch import byte_depthwise
+from tosaic.backends.cortex_m.kernels.vector_sketch import vector_sketches
 from tosaic.backends.cortex_m.program.family import VARIANT, ProgramFamily
 from tosaic.backends.cortex_m.program.kernel import Sketched, assignments, cheapest_first
 from tosaic.backends.cortex_m.program.tree import RefusedError
@@ -75,6 +76,9 @@ class Depthwise(ProgramFamily):
     def vector_sketches(self, workload: Workload) -> Mapping[str, Sketched]:
         geometry, epilogue = Geometry.of(workload.attributes), epilogue_of(workload)
         multiples, constants = number(workload, "multiples"), constants_of(workload)
+        if geometry.channels == 1:
+            # The one channel of a CONV2D.
+            return vector_sketches(geometry.flattened, multiples, epilogue, constants, "i8")
         patches = patch_sketch(geometry, multiples, epilogue, constants)
         found: dict[str, Sketched] = {} if patches is None else {"patches": patches}
         if multiples == 1 < geometry.channels:
