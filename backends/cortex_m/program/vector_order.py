@@ -53,6 +53,19 @@ def sharing_numbers(steps: Sequence[VectorStep], names: Sequence[str], count: in
     return found
 
 
+def needed_first(steps: Sequence[VectorStep], made: str) -> tuple[list[VectorStep], list[VectorStep]]:
+    """Steps that a buffer needs to be made, and the others, which nothing among the first ones depends on."""
+    needed, first, rest = set[str](), list[VectorStep](), list[VectorStep]()
+    for step in reversed(steps):
+        own = any(name.rpartition("__")[0] == made for name in step.targets)
+        if own or not needed.isdisjoint(step.targets):
+            needed.update((*step.sources, *step.targets))
+            first.insert(0, step)
+        else:
+            rest.insert(0, step)
+    return first, rest
+
+
 def running_ahead(
     turn: Sequence[VectorStep], hoisted: int, fixed: Collection[str], addresses: Mapping[Hashable, Address]
 ) -> list[VectorStep]:

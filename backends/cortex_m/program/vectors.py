@@ -7,6 +7,7 @@ Vectors that live in several, and general registers, have names of their own.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from tosaic.backends.cortex_m.program.assembly import flat
@@ -16,16 +17,24 @@ from tosaic.backends.cortex_m.program.dependences import opening_loads
 from tosaic.backends.cortex_m.program.inline_assembly import VECTORS, assembly, low_registers
 from tosaic.backends.cortex_m.program.list_scheduler import Ordered, cycles_of, ordered
 from tosaic.backends.cortex_m.program.pointers import SPREADS, Pointers, PointerUse, bytes_ahead, planned
-from tosaic.backends.cortex_m.program.tree import BYTES, Alloc, Buffer, For, Instr, RefusedError, Statement
-from tosaic.backends.cortex_m.program.vector_order import SHARED, behind_loop, running_ahead, sharing_numbers
-from tosaic.backends.cortex_m.program.vector_steps import VectorStep, distances, mask_of, names_of, steps_of
+from tosaic.backends.cortex_m.program.rewriting import meaning
+from tosaic.backends.cortex_m.program.tree import BYTES, Alloc, Buffer, For, Instr, Reduce, RefusedError, Statement
+from tosaic.backends.cortex_m.program.vector_order import (
+    SHARED,
+    behind_loop,
+    needed_first,
+    running_ahead,
+    sharing_numbers,
+)
+from tosaic.backends.cortex_m.program.vector_steps import CARRY, VectorStep, distances, mask_of, names_of, steps_of
 from tosaic.backends.target import Pipeline
 from tosaic.support.errors import BackendError
 
 _NUMBERS = ("r0", "r2", "r4", "r8", "r10", "r12", "r6")
 """General registers of a block: sums of products want even ones."""
-_FEW_NUMBERS = 2
-"""Of them where pointers take the others."""
+_FEW = 2
+_OTHERS = ("r1", "r3", "r5", "r9")
+"""Those of numbers that are no sums, where there are too many."""
 _GENERAL = 13
 _LOW = tuple(f"r{i}" for i in range(8))
 _REACH_OF_LOOP = 4000
@@ -78,10 +87,10 @@ def vector_block(
     loop = outer[at] if at < len(outer) else None
     assert loop is None or isinstance(loop, For)
     parts = [outer[:at], flat(loop.body) if loop is not None else [], outer[at + 1 :]]
-    try:
-        return _Vectors(parts, loop, buffers, pipeline, _NUMBERS).block(last)
-    except _CrowdedError:
-        return _Vectors(parts, loop, buffers, pipeline, _NUMBERS[:_FEW_NUMBERS]).block(last)
+    for count in range(len(_NUMBERS), _FEW, -1):
+        with suppress(_CrowdedError):
+            return _Vectors(parts, loop, buffers, pipeline, _NUMBERS[:count]).block(last)
+    return _Vectors(parts, loop, buffers, pipeline, _NUMBERS[:_FEW]).block(last)
 
 
 class _Vectors:
@@ -116,8 +125,13 @@ class _Vectors:
             self._masked_each()
         lasting = loop is not None or (self.mask and conditions)
         self.numbers = tuple(name for name in numbers if not lasting or name not in self.taken)
+        self.carry = dict[str, str]()
+        if any(step.instr.row.moves_in_place for part in self.parts for step in part):
+            *numbers, carry = self.numbers
+            self.numbers, self.carry = tuple(numbers), {CARRY: carry}
+            self.taken.add(carry)
         self.homes, self.held = self._homes(), self._held()
-        self.free = VECTORS[: len(VECTORS) - len(self.held) - len(self.distances)]
+        self.free = VECTORS[: len(VECTORS) - len(self.held) - len(self.distances)] or VECTORS[:1]
         self.first = self._opening() if loop is not None and loop.turns > 1 else 0
         if not self.first:
             turn = 0 if loop is None else 1
@@ -165,6 +179,8 @@ class _Vectors:
         ]
         staying = [name for name in self._staying("r") if any(name in part for part in numbers)]
         alone = [[name for name in part if name not in staying] for part in numbers]
+        others = self._others(alone, len(self.numbers) - len(staying))
+        alone = [[name for name in names if name not in others] for names in alone]
         for part, names in enumerate(alone):
             if len(staying) + len(names) > len(self.numbers):
                 self.parts[part] = sharing_numbers(self.parts[part], names, len(self.numbers) - len(staying))
@@ -172,9 +188,31 @@ class _Vectors:
                 alone[part] = [name for name in self.names[part] if name.rpartition("__")[0] == SHARED]
         if len(staying) > len(self.numbers):
             raise RefusedError(f"{len(staying)} numbers stay in a block of {len(self.numbers)} registers for them")
-        return dict(zip(staying, self.numbers, strict=False)) | {
-            name: register for part in alone for name, register in zip(part, self.numbers[len(staying) :], strict=False)
-        }
+        return (
+            dict(zip(staying, self.numbers, strict=False))
+            | others
+            | {
+                name: register
+                for part in alone
+                for name, register in zip(part, self.numbers[len(staying) :], strict=False)
+            }
+        )
+
+    def _others(self, alone: Sequence[Sequence[str]], count: int) -> dict[str, str]:
+        """Registers of their own for numbers that are no sums, where more than so many live in a part at a time."""
+        found = dict[str, str]()
+        for part, names in enumerate(alone):
+            sums = {
+                name
+                for step in self.parts[part]
+                if isinstance(meaning(step.instr.row), Reduce)
+                for name in step.targets
+            }
+            try:
+                sharing_numbers(self.parts[part], names, count)
+            except RefusedError:
+                found |= zip([name for name in names if name not in sums], _OTHERS, strict=False)
+        return found
 
     def _staying(self, kind: str) -> list[str]:
         """The registers of a class that several parts name."""
@@ -182,16 +220,22 @@ class _Vectors:
         return [n for n in dict.fromkeys(n for p in self.names for n in p) if sum(n in part for part in parts) > 1]
 
     def _held(self) -> dict[str, str]:
-        """The registers of vectors that live in several parts."""
-        held = self._staying("q")
-        if len(held) > len(VECTORS) - 1:
+        """The registers of vectors that live in several parts, or follow each other."""
+        together = dict.fromkeys(
+            name for part in self.parts for step in part for name in step.registers.get(step.instr.row.together, ())
+        )
+        held = [*reversed(together), *(name for name in self._staying("q") if name not in together)]
+        if len(held) > len(VECTORS) - (not together):
             raise RefusedError(f"{len(held)} vectors stay in registers, of {len(VECTORS)}")
         return dict(zip(held, reversed(VECTORS), strict=False))
 
     # What runs a turn ahead.
 
     def _opening(self) -> int:
-        """How many instructions of a turn run in the one before: those up to where a buffer is made first."""
+        """How many instructions of a turn run in the one before: those that a buffer needs to be made first.
+
+        Others among them move behind.
+        """
         ahead = self.loop.ahead if self.loop is not None else 0
         if not isinstance(ahead, str):
             return 0
@@ -200,7 +244,9 @@ class _Vectors:
             if any(name.rpartition("__")[0] == ahead for name in step.sources):
                 break
             count = number if any(name.rpartition("__")[0] == ahead for name in step.targets) else count
-        return count
+        first, rest = needed_first(self.parts[1][:count], ahead)
+        self.parts[1] = [*first, *rest, *self.parts[1][count:]]
+        return len(first)
 
     def _late(self, steps: Sequence[VectorStep]) -> list[VectorStep]:
         """The steps with each load, and each number that goes to all lanes, right before what reads its vector."""
@@ -225,14 +271,18 @@ class _Vectors:
         return None
 
     def _code(self, part: int) -> list[BlockInstruction]:
-        return [i for step in self.parts[part] for i in step.made(self.pointers.addresses.get(step))]
+        return self._made(self.parts[part])
+
+    def _made(self, steps: Sequence[VectorStep]) -> list[BlockInstruction]:
+        return [i for step in steps for i in step.made(self.pointers.addresses.get(step))]
 
     def _ordered(
         self, body: Sequence[BlockInstruction], opening: Sequence[BlockInstruction] = (), hoisted: int = 0
     ) -> Ordered:
         fixed = {name: f"%[{name}]" for name in (*self.pointers.starts, *self.read)}
         fixed |= {each.name: f"%q[{each.name}]" for each in self.distances}
-        block = InstructionBlock(tuple(body), {**fixed, **self.homes, **self.held}, self.free, tuple(opening))
+        registers = {**fixed, **self.homes, **self.held, **self.carry}
+        block = InstructionBlock(tuple(body), registers, self.free, tuple(opening))
         if len(opening_loads(block, hoisted)) == hoisted:
             try:
                 found = ordered(block, self.pipeline, hoisted)
@@ -254,7 +304,7 @@ class _Vectors:
         turn, turns = tuple[str, ...](), 0
         if self.loop is not None:
             turns = self.loop.turns
-            opening = sum(len(step.lines) for step in self.parts[1][: self.first])
+            opening = len(self._made(self.parts[1][: self.first]))
             code = [*self._code(1), *self.pointers.advances]
             hoisted = self.loop.ahead if isinstance(self.loop.ahead, int) and turns > 1 else 0
             if isinstance(self.loop.ahead, str) and not opening:
@@ -263,7 +313,9 @@ class _Vectors:
                 raise RefusedError(f"a hardware loop of {len(code)} instructions is too long")
             found = self._ordered(code[opening:], code[:opening], hoisted)
             turn, before = found.turn, [*before, *found.entry]
-            if opening or self._passes_end(hoisted, last):
+            fixed = {*self.homes, *self.held, *self.read}
+            ahead = running_ahead(self.parts[1], hoisted, fixed, self.pointers.addresses)
+            if self._passes_end(self.parts[1][: self.first] if opening else ahead, last):
                 after, turns = [*found.last, *after], turns - 1
         after = [*after, f"vmsr p0, {other}"] if self.predicates else after
         if turns > _MOST_TURNS:
@@ -272,11 +324,11 @@ class _Vectors:
             self._statement(before, turn, after, turns), self.pointers, self._cycles(before, turn, after, turns)
         )
 
-    def _passes_end(self, hoisted: int, last: Mapping[str, int]) -> bool:
-        """Whether a load that runs ahead of the last turn may read behind its buffer."""
+    def _passes_end(self, ahead: Sequence[VectorStep], last: Mapping[str, int]) -> bool:
+        """Whether steps that run ahead of the last turn may read behind a buffer, or write."""
         assert self.loop is not None
-        fixed = {*self.homes, *self.held, *self.read}
-        ahead = running_ahead(self.parts[1], hoisted, fixed, self.pointers.addresses)
+        if any(not step.targets for step in ahead):
+            return True
         uses = [use for step in ahead if (use := self._use(step)) is not None]
         for use in uses:
             b = self.buffers[use.buffer]
