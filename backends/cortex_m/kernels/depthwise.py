@@ -78,7 +78,7 @@ class Depthwise(ProgramFamily):
         multiples, constants = number(workload, "multiples"), constants_of(workload)
         if geometry.channels == 1:
             # The one channel of a CONV2D.
-            return vector_sketches(geometry.flattened, multiples, epilogue, constants, "i8")
+            return vector_sketches(geometry.flattened, multiples, epilogue, constants, "i8", half_bias=False)
         patches = patch_sketch(geometry, multiples, epilogue, constants)
         found: dict[str, Sketched] = {} if patches is None else {"patches": patches}
         if multiples == 1 < geometry.channels:

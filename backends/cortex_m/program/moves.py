@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 
 from tosaic.backends.cortex_m.isa.isa import registers_of, sets_of
 from tosaic.backends.cortex_m.program.rewriting import nest_of, parts_of, touches
@@ -38,7 +39,7 @@ def moves(program: Program, primitive: type[Primitive], core: Core) -> Iterator[
     What comes later goes with what stands before: a loop is of the nest right inside of a loop, and touches a buffer; a
     number is less than twice a loop's turns, and lanes go with one that assigns numbers; a dimension is one of a
     buffer, and a type no narrower than its own; rules and operations are those of what a buffer is assigned, or
-    operations are of one element. A loop behind a type reads a part of what the loop before reads of a buffer. New
+    operations are of one element. Constants that go with one are of its shape and type. A loop behind a type reads a part of what the loop before reads of a buffer. New
     names are fresh. Buffers that instructions hold stay as they are. Registers and instructions are those of the core.
     """
     most = len(primitive.takes)
@@ -116,6 +117,14 @@ def _choices(
             memory = "const" if kind == "constant" else "scratch"
             candidates = map(str, _choices(program, primitive, core, "buffer", before))
             yield from (n for n in candidates if program.buffers[n].memory == memory and program.buffers[n].shape)
+        case "alike":
+            candidates = map(str, _choices(program, primitive, core, "constant", before))
+            first = program.buffers[str(before[1])]
+            yield from (
+                n for n in candidates if n not in before and replace(program.buffers[n], name=first.name) == first
+            )
+        case "copying":
+            yield from dict.fromkeys(s.var for s in program.statements if isinstance(s, For) and _copies_vectors(s))
         case "name":
             taken = {*program.names, *before}
             yield next(name for i in itertools.count() if (name := f"z{chr(ord('a') + i)}") not in taken)
@@ -145,6 +154,11 @@ def _choices(
             yield from sets_of(core)
         case "word":
             yield from primitive.words
+
+
+def _copies_vectors(loop: For) -> bool:
+    lane = loop.body
+    return isinstance(lane, For) and isinstance(lane.body, Assign) and isinstance(lane.body.value, Access)
 
 
 def _operations(program: Program, target: str) -> Iterator[Op]:

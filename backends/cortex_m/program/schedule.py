@@ -31,7 +31,8 @@ class Primitive(ABC):
 
     Args:
         takes: what the arguments are, each one of `loop`, `buffer`, `constant` and `own` (buffers of constants and of
-            scratch memory), `made` (a buffer that lives in a loop), `name` (a new one), `number`, `lanes` (of vectors),
+            scratch memory), `alike` (a constant like the one before), `made` (a buffer that lives in a loop), `copying`
+            (a loop over vectors that it copies), `name` (a new one), `number`, `lanes` (of vectors),
             `dim`, `memory`, `order` (of dimensions: `d102`), `dtype`, `rule`, `op`, `isa`, `word` (see `words`); the
             ones behind `optional` may be left out.
     """

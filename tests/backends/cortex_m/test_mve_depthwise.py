@@ -11,10 +11,10 @@ import pytest
 from board import run_cases
 
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
-from tosaic.backends.cortex_m.kernel import Site
+from tosaic.backends.cortex_m.kernel import ANYWHERE, Site
 from tosaic.backends.cortex_m.kernels.depthwise import Depthwise
 from tosaic.backends.cortex_m.kernels.patch_sketch import PatchSketch
-from tosaic.backends.cortex_m.program.kernel import assigned, assignments, built
+from tosaic.backends.cortex_m.program.kernel import assigned, assignments, built, cheapest_first
 from tosaic.backends.cortex_m.program.tree import RefusedError
 from tosaic.tuner.space import Schedule, Space
 
@@ -24,7 +24,7 @@ SQUARE = (1, 1, 1, 1)
 
 def legal(layer: mve_layers.Layer, **chosen: object) -> list[Schedule]:
     """The schedules of a layer with some choices given, as far as they are legal."""
-    (what,) = FAMILY.vector_sketches(layer.workload(FAMILY)).values()
+    what = FAMILY.vector_sketches(layer.workload(FAMILY))["patches"]
     found = []
     for each in assignments(what.knobs(CORTEX_M55)):
         if all(each[name] == choice for name, choice in chosen.items()):
@@ -32,14 +32,14 @@ def legal(layer: mve_layers.Layer, **chosen: object) -> list[Schedule]:
                 built(what, assigned(each), CORTEX_M55)
             except RefusedError:
                 continue
-            found.append(Schedule.of("program", **each))
+            found.append(Schedule.of("patches", **each))
     return found
 
 
 def test_random_layers_and_schedules_are_exact(tmp_path):
     rng, choose = np.random.default_rng(0), random.Random(0)
     cases = []
-    for _ in range(16):
+    for _ in range(10):
         window = mve_layers.random_window(rng, largest_kernel=5)
         clamp = (int(rng.integers(-128, 0)), int(rng.integers(0, 128))) if rng.integers(2) else None
         layer = mve_layers.depthwise(
@@ -132,18 +132,26 @@ def test_rows_that_no_window_meets_are_not_read():
 def test_what_is_no_patch_is_refused(kernel, options, knobs, message):
     options = {"pad": (kernel[0] // 2,) * 4, **options}
     layer = mve_layers.depthwise(np.random.default_rng(12), (1, 8, 8, 16), kernel, **options)
-    (what,) = FAMILY.vector_sketches(layer.workload(FAMILY)).values()
+    what = FAMILY.vector_sketches(layer.workload(FAMILY))["patches"]
     assert isinstance(what, PatchSketch)
     first = {name: choices[0] for name, choices in what.knobs(CORTEX_M55).items()}
     with pytest.raises(RefusedError, match=message):
         what.numbers({**first, **knobs})
 
 
-@pytest.mark.parametrize("options", [{"dilation": (2, 2)}, {"multiples": 2}, {"clamp": (-9, 9), "shifts": (33, 36)}])
-def test_windows_that_fit_no_patches_are_computed_as_without_vectors(options):
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        ({}, ["patches", "lined"]),
+        ({"dilation": (2, 2)}, ["lined"]),
+        ({"multiples": 2}, ["patches"]),
+        ({"multiples": 2, "dilation": (2, 2)}, ["program"]),
+    ],
+    ids=str,
+)
+def test_windows_that_fit_no_patches_have_other_sketches(options, names):
     layer = mve_layers.depthwise(np.random.default_rng(5), (1, 9, 9, 16), (3, 3), **options)
-    (what,) = FAMILY.vector_sketches(layer.workload(FAMILY)).values()
-    assert what == FAMILY.sketch(layer.workload(FAMILY))
+    assert list(FAMILY.vector_sketches(layer.workload(FAMILY))) == names
 
 
 def test_legal_schedules_print_different_code():
@@ -170,3 +178,48 @@ def test_the_channels_of_every_tile_are_walked_by_the_core():
     for tile, part in itertools.product(("2x2", "1x1"), (8, 4)):
         steps = FAMILY.trace(layer.workload(FAMILY), legal(layer, tile=tile, part=part)[0], CORTEX_M55)
         assert str(steps[-1]).startswith("pipeline(n, ")
+
+
+def _lined(layer) -> Space:
+    """Its schedules with channels in lanes."""
+    what = FAMILY.vector_sketches(layer.workload(FAMILY))["lined"]
+    return Space(tuple(cheapest_first({"lined": what}, CORTEX_M55, ANYWHERE)))
+
+
+def test_random_layers_with_channels_in_lanes_are_exact(tmp_path):
+    rng, choose = np.random.default_rng(13), random.Random(4)
+    cases = []
+    windows = (mve_layers.random_window(rng, largest_kernel=7) for _ in itertools.count())
+    several = itertools.islice((window for window in windows if window["shape"][-1] > 1), 10)
+    for number, window in enumerate(several):
+        clamp = (int(rng.integers(-128, 0)), int(rng.integers(0, 128))) if number % 2 else None
+        shape, kernel = window.pop("shape"), window.pop("kernel")
+        shifts = [None, (28, 36), (32, 40)][number % 3]
+        layer = mve_layers.depthwise(rng, shape, kernel, shifts=shifts, clamp=clamp, table=number % 4 > 1, **window)
+        space = _lined(layer)
+        cases += [layer.case(FAMILY, space.default()), layer.case(FAMILY, space.sample(choose))]
+    for outcome in run_cases(cases, tmp_path):
+        assert outcome.exact, outcome
+
+
+@pytest.mark.parametrize("channels", [2, 3, 4, 21])
+def test_results_of_32_bits_with_channels_in_lanes_are_exact(tmp_path, channels):
+    layer = mve_layers.depthwise(
+        np.random.default_rng(14), (2, 9, 3, channels), (5, 1), shifts=(30, 33), pad=(2, 2, 0, 0), element="i32"
+    )
+    space, choose = _lined(layer), random.Random(5)
+    cases = [layer.case(FAMILY, space.default()), *(layer.case(FAMILY, space.sample(choose)) for _ in range(4))]
+    for outcome in run_cases(cases, tmp_path):
+        assert outcome.exact, outcome
+
+
+def test_the_guess_has_channels_in_lanes_where_windows_fill_no_patches():
+    """A window of the whole image, and one whose elements lie far apart; three by three fills patches."""
+
+    def guess(shape, kernel, **options):
+        layer = mve_layers.depthwise(np.random.default_rng(15), shape, kernel, **options)
+        return layer.space(FAMILY).default().variant
+
+    assert guess((1, 4, 4, 32), (4, 4)) == "lined"
+    assert guess((1, 10, 10, 16), (3, 3), pad=(4, 4, 4, 4), dilation=(4, 4)) == "lined"
+    assert guess((1, 8, 8, 16), (3, 3), pad=(1, 1, 1, 1)) == "patches"

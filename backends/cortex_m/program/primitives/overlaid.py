@@ -22,7 +22,7 @@ class Slide(Primitive):
     elements of each group of four moved on by one and zeros before them, the first turn alone reads the constant."""
 
     name = "slide"
-    takes = ("loop", "number", "number")
+    takes = ("copying", "number", "number")
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         loop, group, by = plain(program.loop(str(arguments[0]))), int(arguments[1]), int(arguments[2])
@@ -66,7 +66,7 @@ class Overlay(Primitive):
     elements before the one before; elements that lie together are the same. The constant gets one dimension."""
 
     name = "overlay"
-    takes = ("buffer", "dim", "number")
+    takes = ("constant", "dim", "number")
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         b, dim, step = program.buffer(str(arguments[0])), int(arguments[1]), int(arguments[2])
@@ -98,7 +98,7 @@ class InterleaveConstants(Primitive):
     side."""
 
     name = "interleave"
-    takes = ("name", "constant", "constant", "constant", "constant")
+    takes = ("name", "constant", "alike", "alike", "alike")
     optional = 2
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
