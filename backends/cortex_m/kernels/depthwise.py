@@ -81,10 +81,9 @@ class Depthwise(ProgramFamily):
             return vector_sketches(geometry.flattened, multiples, epilogue, constants, "i8", half_bias=False)
         patches = patch_sketch(geometry, multiples, epilogue, constants)
         found: dict[str, Sketched] = {} if patches is None else {"patches": patches}
-        if multiples == 1 < geometry.channels:
+        if multiples == 1:
             found["lined"] = byte_depthwise(geometry, epilogue, constants)
-        plain = self.sketch(workload)
-        return found or ({} if plain is None else {VARIANT: plain})
+        return {**found, VARIANT: DepthwiseSketch(geometry, multiples, epilogue, constants)}
 
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
         if not core.mve:
@@ -92,7 +91,7 @@ class Depthwise(ProgramFamily):
         found = self.vector_sketches(workload)
         least = {name: _least(what, core) for name, what in found.items()}
         worth = {name: what for name, what in found.items() if least[name] <= _WORTH * min(least.values())}
-        return cheapest_first(worth, core, self.site)
+        return cheapest_first(worth, core, self.site) or cheapest_first(found, core, self.site)
 
 
 def _least(what: Sketched, core: Core) -> float:

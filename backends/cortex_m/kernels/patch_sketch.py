@@ -106,10 +106,7 @@ def patch_sketch(
 ) -> PatchSketch | None:
     """The sketch of a layer; None where its windows do not fit patches."""
     found = PatchSketch(geometry, multiples, epilogue, rescale_form(constants), constants)
-    # Numbers of results with bounds fill the registers.
-    alone = found.form == "rounded" or not epilogue.clamped
-    parts = found.parts if alone else ()
-    for tile, part in itertools.product(_TILES, parts):
+    for tile, part in itertools.product(_TILES, found.parts):
         with suppress(RefusedError):
             found.numbers({"tile": tile, "part": part, "packed": 1, "block": geometry.channels})
             return found

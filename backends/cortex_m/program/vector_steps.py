@@ -282,3 +282,29 @@ def distances(step: VectorStep) -> Distances | None:
     if row.dense:
         return Distances(bits * row.inner, apart)
     return Distances(bits, apart, row.inner, step.instr.inner * width) if row.inner > 1 else Distances(bits, apart)
+
+
+class SpreadNumber(NamedTuple):
+    """A vector with a C variable in each of so many lanes."""
+
+    name: str
+    number: str
+    lanes: int
+
+    @property
+    def declared(self) -> str:
+        """C that declares it."""
+        kind = {4: "int32_t", 8: "int16_t", 16: "int8_t"}[self.lanes]
+        return f"const {kind} {self.name} __attribute__((vector_size(16))) = {{{', '.join([self.number] * self.lanes)}}};"
+
+
+def spread_number(step: VectorStep) -> SpreadNumber | None:
+    """That which an instruction makes; None of others."""
+    row, what = step.instr.row, meaning(step.instr.row)
+    kinds = {formal.name: (formal.memory, formal.dtype) for formal in row.formals}
+    if not isinstance(what.value, Access) or what.value.index or "f32" in (dtype for _, dtype in kinds.values()):
+        return None
+    if kinds[what.target.buffer][0] != "q" or kinds[what.value.buffer][0] != "r" or step.instr.limit:
+        return None
+    (name,), (number,) = step.targets, step.sources
+    return SpreadNumber(name, number, row.lanes)

@@ -6,6 +6,7 @@ Vectors that live in several, and general registers, have names of their own.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -26,7 +27,17 @@ from tosaic.backends.cortex_m.program.vector_order import (
     running_ahead,
     sharing_numbers,
 )
-from tosaic.backends.cortex_m.program.vector_steps import CARRY, VectorStep, distances, mask_of, names_of, steps_of
+from tosaic.backends.cortex_m.program.vector_steps import (
+    CARRY,
+    Distances,
+    SpreadNumber,
+    VectorStep,
+    distances,
+    mask_of,
+    names_of,
+    spread_number,
+    steps_of,
+)
 from tosaic.backends.target import Pipeline
 from tosaic.support.errors import BackendError
 
@@ -113,8 +124,10 @@ class _Vectors:
         self.parts = behind_loop([steps_of(part, buffers, written, short) for part in parts])
         self.names = [names_of(part) for part in self.parts]
         self.mask = mask_of(step for part in self.parts for step in part)
-        apart = (distances(step) for part in self.parts for step in part)
-        self.distances = [each for each in dict.fromkeys(apart) if each is not None]
+        apart = dict.fromkeys(distances(step) for part in self.parts for step in part)
+        self.constants: list[Distances | SpreadNumber] = [each for each in apart if each is not None]
+        if loop is not None:
+            self._spread_outside()
         conditions = any(step.has_condition for part in self.parts for step in part)
         self.predicates = bool(self.mask) or conditions
         self.taken = set[str]()
@@ -131,7 +144,7 @@ class _Vectors:
             self.numbers, self.carry = tuple(numbers), {CARRY: carry}
             self.taken.add(carry)
         self.homes, self.held = self._homes(), self._held()
-        self.free = VECTORS[: len(VECTORS) - len(self.held) - len(self.distances)] or VECTORS[:1]
+        self.free = VECTORS[: len(VECTORS) - len(self.held) - len(self.constants)] or VECTORS[:1]
         self.first = self._opening() if loop is not None and loop.turns > 1 else 0
         if not self.first:
             turn = 0 if loop is None else 1
@@ -151,6 +164,19 @@ class _Vectors:
                 f"{len(self.pointers.starts)} pointers, {len(self.homes)} sums and {len(self.read)} numbers do not fit "
                 "the general registers"
             )
+
+    def _spread_outside(self) -> None:
+        """Numbers from outside that are written to all lanes before the loop are vectors of C."""
+        written = Counter(name for part in self.parts for step in part for name in step.targets)
+        found = {step: spread for step in self.parts[0] if (spread := spread_number(step)) is not None}
+        moved = {
+            step: spread
+            for step, spread in found.items()
+            if written[spread.name] == 1 and spread.number.rpartition("__")[0] not in self.inside
+        }
+        self.parts[0] = [step for step in self.parts[0] if step not in moved]
+        self.names[0] = names_of(self.parts[0])
+        self.constants += moved.values()
 
     def _masked_each(self) -> None:
         """Each instruction with a mask sets it, as conditions on values have the same register."""
@@ -217,7 +243,9 @@ class _Vectors:
     def _staying(self, kind: str) -> list[str]:
         """The registers of a class that several parts name."""
         parts = [{name for name, its in part.items() if its == kind} for part in self.names]
-        return [n for n in dict.fromkeys(n for p in self.names for n in p) if sum(n in part for part in parts) > 1]
+        known = {each.name for each in self.constants}
+        names = (name for part in self.names for name in part if name not in known)
+        return [name for name in dict.fromkeys(names) if sum(name in part for part in parts) > 1]
 
     def _held(self) -> dict[str, str]:
         """The registers of vectors that live in several parts, or follow each other."""
@@ -280,7 +308,7 @@ class _Vectors:
         self, body: Sequence[BlockInstruction], opening: Sequence[BlockInstruction] = (), hoisted: int = 0
     ) -> Ordered:
         fixed = {name: f"%[{name}]" for name in (*self.pointers.starts, *self.read)}
-        fixed |= {each.name: f"%q[{each.name}]" for each in self.distances}
+        fixed |= {each.name: f"%q[{each.name}]" for each in self.constants}
         registers = {**fixed, **self.homes, **self.held, **self.carry}
         block = InstructionBlock(tuple(body), registers, self.free, tuple(opening))
         if len(opening_loads(block, hoisted)) == hoisted:
@@ -333,7 +361,7 @@ class _Vectors:
         for use in uses:
             b = self.buffers[use.buffer]
             end = b.bytes + SLACK * (b.memory in ("const", "scratch"))
-            span = max(_VECTOR, use.row.lanes * use.stride)
+            span = max(_VECTOR, use.row.lanes // use.row.inner * use.stride)
             if use.where[self.loop.var] and bytes_ahead(use, self.loop, last) + span > end:
                 return True
         return False
@@ -345,9 +373,9 @@ class _Vectors:
         changes = [name for name in starts if name in moving]
         reads = [*(name for name in starts if name not in moving), *self.read]
         numbers = sorted({*self.homes.values()} | self.taken)
-        constants = [each.name for each in self.distances]
+        constants = [each.name for each in self.constants]
         statement = assembly(before, turn, after, turns, changes, reads, numbers, constants, vectors)
-        return [*(each.declared for each in self.distances), *statement]
+        return [*(each.declared for each in self.constants), *statement]
 
     def _cycles(self, before: Sequence[str], turn: Sequence[str], after: Sequence[str], turns: int) -> int:
         if self.pipeline is None:

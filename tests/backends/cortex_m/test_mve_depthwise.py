@@ -142,9 +142,9 @@ def test_what_is_no_patch_is_refused(kernel, options, knobs, message):
 @pytest.mark.parametrize(
     ("options", "names"),
     [
-        ({}, ["patches", "lined"]),
-        ({"dilation": (2, 2)}, ["lined"]),
-        ({"multiples": 2}, ["patches"]),
+        ({}, ["patches", "lined", "program"]),
+        ({"dilation": (2, 2)}, ["lined", "program"]),
+        ({"multiples": 2}, ["patches", "program"]),
         ({"multiples": 2, "dilation": (2, 2)}, ["program"]),
     ],
     ids=str,

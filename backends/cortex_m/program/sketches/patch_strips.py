@@ -64,9 +64,25 @@ class Patched:
         return self.rows > 1
 
     @property
+    def crowded(self) -> bool:
+        """Whether bounds stay in vectors, as there are too few general registers for them."""
+        return self.result.clamped and self.result.form != "rounded"
+
+    @property
+    def spread(self) -> Iterator[str]:
+        """The numbers that are in all lanes of a vector: the zero point, too, where it has no general register."""
+        yield from ("zero",) if self.crowded and (self.result.table or self.deep) else ()
+        yield from self.result.bounds
+
+    @property
+    def apart_parts(self) -> bool:
+        """Whether there is a loop over parts of a row."""
+        return self.crowded or self.part < self.geometry.columns
+
+    @property
     def tile(self) -> str:
         """The loop over fours of results."""
-        return "xp" if self.part < self.geometry.columns else "x"
+        return "xp" if self.apart_parts else "x"
 
     @property
     def across(self) -> int:

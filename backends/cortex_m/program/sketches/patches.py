@@ -37,7 +37,10 @@ def patched(t: Patched) -> Iterator[str]:
         first = "u0_e" if t.tiles == 2 else "u0"
     for copy in copies:
         yield from copy.turned()
-    yield from turned(t.channel, t.block, early=False)
+    if t.crowded:
+        yield from ("select(x, mve)", *([f"hardware_loop({t.channel})"] if t.block > 1 else []), "block(x)")
+    else:
+        yield from turned(t.channel, t.block, early=False)
     if t.block > 1:
         yield f"pipeline({t.channel}, {first})"
 
@@ -65,7 +68,7 @@ def _tiles(t: Patched) -> Iterator[str]:
     if t.rows > 1:
         yield f"split(y, yi, {t.rows}{', early' * (g.rows % t.rows > 0)})"
         yield from (f"reorder(yi, {loop})" for loop in (*several, n, "x"))
-    if t.part < g.columns:
+    if t.apart_parts:
         yield from (f"split(x, xp, {t.part})", f"reorder({n}, x)")
     if t.across > 1:
         yield f"split({t.tile}, xi, {t.across}{', early' * (t.part % t.across > 0)})"
@@ -160,7 +163,8 @@ def _finish(t: Patched) -> Iterator[str]:
         yield "split(k0, kp, 2)" if factors == 4 else "cut(k0, 2)"
     numbers = [*(["zero"] if t.result.element == "i8" else []), *t.result.bounds]
     yield from (f"stage({number}, y, {number}_r, r)" for number in numbers)
-    yield from (f"spread({bound}_r, {t.tile}, q{bound}, q, i32, {lanes})" for bound in t.result.bounds)
+    where = "x" if t.crowded else t.tile
+    yield from (f"spread({number}_r, {where}, q{number}, q, i32, {lanes})" for number in t.spread)
     yield f"unfold({lanes}, u, q)"
     if t.result.element != "i8":
         yield placed
