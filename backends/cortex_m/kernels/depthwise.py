@@ -89,8 +89,8 @@ class Depthwise(ProgramFamily):
         if not core.mve:
             return super().variants(workload, core)
         found = self.vector_sketches(workload)
-        least = {name: _least(what, core) for name, what in found.items()}
-        worth = {name: what for name, what in found.items() if least[name] <= _WORTH * min(least.values())}
+        least = {name: _least(found[name], core) for name in ("patches", "lined") if name in found}
+        worth = {name: found[name] for name, cost in least.items() if cost <= _WORTH * min(least.values())}
         return cheapest_first(worth, core, self.site) or cheapest_first(found, core, self.site)
 
 

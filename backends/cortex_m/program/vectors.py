@@ -6,6 +6,7 @@ Vectors that live in several, and general registers, have names of their own.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -98,14 +99,19 @@ def vector_block(
     loop = outer[at] if at < len(outer) else None
     assert loop is None or isinstance(loop, For)
     parts = [outer[:at], flat(loop.body) if loop is not None else [], outer[at + 1 :]]
-    for count in range(len(_NUMBERS), _FEW, -1):
+    for count, outside in itertools.product(range(len(_NUMBERS), _FEW, -1), (False, True)):
         with suppress(_CrowdedError):
-            return _Vectors(parts, loop, buffers, pipeline, _NUMBERS[:count]).block(last)
-    return _Vectors(parts, loop, buffers, pipeline, _NUMBERS[:_FEW]).block(last)
+            return _Vectors(parts, loop, buffers, pipeline, _NUMBERS[:count], outside=outside).block(last)
+    return _Vectors(parts, loop, buffers, pipeline, _NUMBERS[:_FEW], outside=False).block(last)
 
 
 class _Vectors:
-    """A block as parts: before its loop, a turn, and behind."""
+    """A block as parts: before its loop, a turn, and behind.
+
+    Args:
+        numbers: the general registers of sums.
+        outside: whether numbers from outside that stay in all lanes are vectors of C, as general registers are few.
+    """
 
     def __init__(
         self,
@@ -114,6 +120,8 @@ class _Vectors:
         buffers: Mapping[str, Buffer],
         pipeline: Pipeline | None,
         numbers: Sequence[str],
+        *,
+        outside: bool,
     ) -> None:
         self.loop, self.buffers, self.pipeline = loop, buffers, pipeline
         allocs = [s.buffer for part in parts for s in part if isinstance(s, Alloc)]
@@ -126,7 +134,7 @@ class _Vectors:
         self.mask = mask_of(step for part in self.parts for step in part)
         apart = dict.fromkeys(distances(step) for part in self.parts for step in part)
         self.constants: list[Distances | SpreadNumber] = [each for each in apart if each is not None]
-        if loop is not None:
+        if outside and loop is not None:
             self._spread_outside()
         conditions = any(step.has_condition for part in self.parts for step in part)
         self.predicates = bool(self.mask) or conditions

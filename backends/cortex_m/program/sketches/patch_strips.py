@@ -64,14 +64,24 @@ class Patched:
         return self.rows > 1
 
     @property
+    def many(self) -> bool:
+        """Whether results take more numbers than there are general registers."""
+        return self.result.form != "rounded" and (self.result.clamped or (self.deep and self.result.table))
+
+    @property
     def crowded(self) -> bool:
         """Whether bounds stay in vectors, as there are too few general registers for them."""
-        return self.result.clamped and self.result.form != "rounded"
+        return self.many and not self.deep
+
+    @property
+    def sparing(self) -> bool:
+        """Whether the numbers of a channel are read for each tile, as patches and weights fill the vectors, too."""
+        return self.many and self.deep
 
     @property
     def spread(self) -> Iterator[str]:
-        """The numbers that are in all lanes of a vector: the zero point, too, where it has no general register."""
-        yield from ("zero",) if self.crowded and (self.result.table or self.deep) else ()
+        """The numbers that are in all lanes of a vector: the zero point, too, where a table leaves no register."""
+        yield from ("zero",) if self.crowded and self.result.table else ()
         yield from self.result.bounds
 
     @property

@@ -158,8 +158,8 @@ def _finish(t: Patched) -> Iterator[str]:
         yield placed
     yield from ("merge_dims(S)", "place(S, r)")
     factors = len(t.result.factors)
-    yield from (f"interleave(f, {', '.join(t.result.factors)})", f"stage(f, {t.channel}, k, r)")
-    if factors > 2:
+    yield from (f"interleave(f, {', '.join(t.result.factors)})", f"stage(f, {t.tile if t.sparing else t.channel}, k, r)")
+    if factors > 2 and not t.sparing:
         yield "split(k0, kp, 2)" if factors == 4 else "cut(k0, 2)"
     numbers = [*(["zero"] if t.result.element == "i8" else []), *t.result.bounds]
     yield from (f"stage({number}, y, {number}_r, r)" for number in numbers)
