@@ -257,7 +257,7 @@ class KernelFamily(ABC):
         """Static features of that kernel for the cost model; `scratch` is its working memory."""
 
     def trace(self, workload: Workload, schedule: Schedule, core: Core) -> Sequence[Step]:
-        """The primitives that make the kernel's nest; empty where the kernel is no nest."""
+        """The steps that make the kernel; empty where it is no program."""
         return ()
 
     def algorithm(self, workload: Workload, core: Core) -> Algorithm | None:

@@ -169,7 +169,7 @@ class KernelTask:
             return ""
 
     def trace(self, schedule: Schedule) -> Sequence[Step]:
-        """The primitives that make the nest of a schedule; empty where its kernel is no nest."""
+        """The steps of a schedule; empty where its kernel is no program."""
         family, workload, own = self._owner(schedule)
         return family.trace(workload, own, self.core)
 

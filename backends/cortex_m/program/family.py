@@ -16,12 +16,7 @@ VARIANT = "program"
 
 
 class ProgramFamily(KernelFamily):
-    """A family whose kernels are schedules of a program on cores without vectors; with MVE some are, and the others
-    come from a generator.
-
-    Of that, `vector_variants` and the others say what `variants` and its like say of all cores; by default there are
-    none.
-    """
+    """A family whose kernels are schedules of a program."""
 
     @abstractmethod
     def sketch(self, workload: Workload) -> Sketched | None:
@@ -34,37 +29,18 @@ class ProgramFamily(KernelFamily):
         """
         return {}
 
-    def vector_variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
-        return ()
-
-    def vector_kernel(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
-        raise BackendError(f"the family `{self.name}` has no kernels for a {core.name}")
-
-    def vector_trace(self, workload: Workload, schedule: Schedule, core: Core) -> Sequence[Step]:
-        return ()
-
-    def vector_features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
-        return {}
-
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
-        programs = cheapest_first(self._sketches(workload, core), core, self.site)
-        return programs or (self.vector_variants(workload, core) if core.mve else [])
+        return cheapest_first(self._sketches(workload, core), core, self.site)
 
     def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
-        what = self._program(workload, schedule, core)
-        if what is None:
-            return self.vector_kernel(workload, schedule, core)
+        what = self._known(workload, schedule, core)
         return of_schedule(what, schedule, core).source(self.name, what.constants)
 
     def trace(self, workload: Workload, schedule: Schedule, core: Core) -> Sequence[Step]:
-        what = self._program(workload, schedule, core)
-        return self.vector_trace(workload, schedule, core) if what is None else of_schedule(what, schedule, core).steps
+        return of_schedule(self._known(workload, schedule, core), schedule, core).steps
 
     def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
-        what = self._program(workload, schedule, core)
-        if what is None:
-            return self.vector_features(workload, schedule, core)
-        return features_of(what, schedule, core, self.site)
+        return features_of(self._known(workload, schedule, core), schedule, core, self.site)
 
     def algorithm(self, workload: Workload, core: Core) -> Algorithm | None:
         what = self._algorithm(workload, core)
@@ -84,8 +60,18 @@ class ProgramFamily(KernelFamily):
         """What steps that are given by hand begin with."""
         return next(iter(self._sketches(workload, core).values()), None) or self.sketch(workload)
 
+    def _known(self, workload: Workload, schedule: Schedule, core: Core) -> Sketched:
+        """What the kernel of a schedule is a program of.
+
+        Raises:
+            BackendError: the family has no such variant.
+        """
+        what = self._program(workload, schedule, core)
+        if what is None:
+            raise BackendError(f"the family `{self.name}` has no variant `{schedule.variant}` for a {core.name}")
+        return what
+
     def _program(self, workload: Workload, schedule: Schedule, core: Core) -> Sketched | None:
-        """What the kernel of a schedule is a program of; None where it comes from a generator."""
         if schedule.variant == STEPS:
             return self._algorithm(workload, core)
         return self._sketches(workload, core).get(schedule.variant)

@@ -39,8 +39,9 @@ def moves(program: Program, primitive: type[Primitive], core: Core) -> Iterator[
     What comes later goes with what stands before: a loop is of the nest right inside of a loop, and touches a buffer; a
     number is less than twice a loop's turns, and lanes go with one that assigns numbers; a dimension is one of a
     buffer, and a type no narrower than its own; rules and operations are those of what a buffer is assigned, or
-    operations are of one element. Constants that go with one are of its shape and type. A loop behind a type reads a part of what the loop before reads of a buffer. New
-    names are fresh. Buffers that instructions hold stay as they are. Registers and instructions are those of the core.
+    operations are of one element. Constants that go with one are of its shape and type. A loop behind a type reads a
+    part of what the loop before reads of a buffer. New names are fresh. Buffers that instructions hold stay as they
+    are. Registers and instructions are those of the core.
     """
     most = len(primitive.takes)
     for count in range(most - primitive.optional, most + 1):

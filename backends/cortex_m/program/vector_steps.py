@@ -295,7 +295,8 @@ class SpreadNumber(NamedTuple):
     def declared(self) -> str:
         """C that declares it."""
         kind = {4: "int32_t", 8: "int16_t", 16: "int8_t"}[self.lanes]
-        return f"const {kind} {self.name} __attribute__((vector_size(16))) = {{{', '.join([self.number] * self.lanes)}}};"
+        numbers = ", ".join([self.number] * self.lanes)
+        return f"const {kind} {self.name} __attribute__((vector_size(16))) = {{{numbers}}};"
 
 
 def spread_number(step: VectorStep) -> SpreadNumber | None:

@@ -157,8 +157,8 @@ def _finish(t: Patched) -> Iterator[str]:
     if t.result.element == "i8":
         yield placed
     yield from ("merge_dims(S)", "place(S, r)")
-    factors = len(t.result.factors)
-    yield from (f"interleave(f, {', '.join(t.result.factors)})", f"stage(f, {t.tile if t.sparing else t.channel}, k, r)")
+    factors, turn = len(t.result.factors), t.tile if t.sparing else t.channel
+    yield from (f"interleave(f, {', '.join(t.result.factors)})", f"stage(f, {turn}, k, r)")
     if factors > 2 and not t.sparing:
         yield "split(k0, kp, 2)" if factors == 4 else "cut(k0, 2)"
     numbers = [*(["zero"] if t.result.element == "i8" else []), *t.result.bounds]
