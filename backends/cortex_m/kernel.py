@@ -260,8 +260,9 @@ class KernelFamily(ABC):
         """The steps that make the kernel; empty where it is no program."""
         return ()
 
-    def algorithm(self, workload: Workload, core: Core) -> Algorithm | None:
-        """The program that steps given by hand begin with; None where the kernels are made otherwise.
+    def algorithm(self, workload: Workload, core: Core, steps: Sequence[Step] = ()) -> Algorithm | None:
+        """The program that steps given by hand begin with, of several the first that takes them; None where the kernels
+        are made otherwise.
 
         A family that has one generates a schedule of the variant `STEPS`, whose one knob of that name is their text.
         """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from tosaic.backends.cortex_m.kernels.sketch_constants import rescale_form
 from tosaic.backends.cortex_m.program import algorithms
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.kernel import Knobs
-from tosaic.backends.cortex_m.program.sketches.patch_strips import PAIR, Patched, StripCopy
+from tosaic.backends.cortex_m.program.sketches.patch_strips import DEEP, PAIR, Patched, StripCopy
 from tosaic.backends.cortex_m.program.sketches.patches import patched
 from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, RowResult
 from tosaic.backends.cortex_m.program.tree import Program, RefusedError
@@ -73,7 +73,7 @@ class PatchSketch:
         result = RowResult(self.form, epilogue.element, epilogue.clamped, epilogue.table)
         part, packed, block = (int(knobs[name]) for name in ("part", "packed", "block"))
         t = Patched(g, self.multiples, result, rows, columns, deep, part, packed, block)
-        if g.dilation != (1, 1) or t.extent[0] > FOUR * t.groups or (t.extent[1] > FOUR and not deep):
+        if t.extent[0] > FOUR * t.groups or (t.extent[1] > FOUR and not deep):
             raise RefusedError(f"{t.extent} rows and columns are no patch")
         if (rows > 1 and not deep and g.stride != (1, 1)) or (deep and (t.extent[0] <= FOUR or g.stride[0] > PAIR)):
             raise RefusedError(f"patches of {t.extent} do not move by {g.stride}")
@@ -104,7 +104,16 @@ class PatchSketch:
 def patch_sketch(
     geometry: Geometry, multiples: int, epilogue: Epilogue, constants: Mapping[str, np.ndarray]
 ) -> PatchSketch | None:
-    """The sketch of a layer; None where its windows do not fit patches."""
+    """The sketch of a layer; None where its windows do not fit patches. Those whose elements lie apart have weights of
+    zero between them."""
+    if max(geometry.span) > DEEP:
+        return None
+    if geometry.dilation != (1, 1):
+        (down, right), weights = geometry.dilation, constants["w"].reshape(-1, *geometry.kernel)
+        filled = np.zeros((len(weights), *geometry.span), weights.dtype)
+        filled[:, ::down, ::right] = weights
+        geometry = replace(geometry, kernel=geometry.span, dilation=(1, 1))
+        constants = {**constants, "w": filled}
     found = PatchSketch(geometry, multiples, epilogue, rescale_form(constants), constants)
     for tile, part in itertools.product(_TILES, found.parts):
         with suppress(RefusedError):

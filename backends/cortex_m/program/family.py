@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from tosaic.backends.cortex_m.kernel import STEPS, Algorithm, KernelFamily, KernelSource, Workload
 from tosaic.backends.cortex_m.program.kernel import Sketched, cheapest_first, features_of, of_schedule
-from tosaic.backends.cortex_m.program.schedule import Step
+from tosaic.backends.cortex_m.program.schedule import Step, parse_steps, replayed
+from tosaic.backends.cortex_m.program.tree import RefusedError
 from tosaic.backends.target import Core
 from tosaic.support.errors import BackendError
 from tosaic.tuner.space import Schedule, Variant
@@ -25,7 +27,7 @@ class ProgramFamily(KernelFamily):
     def vector_sketches(self, workload: Workload) -> Mapping[str, Sketched]:
         """The schedules of its program for cores with MVE, by the name of the variant.
 
-        Their programs are the same, perhaps not that of `sketch`.
+        Their programs may differ, and be not that of `sketch`.
         """
         return {}
 
@@ -42,8 +44,8 @@ class ProgramFamily(KernelFamily):
     def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
         return features_of(self._known(workload, schedule, core), schedule, core, self.site)
 
-    def algorithm(self, workload: Workload, core: Core) -> Algorithm | None:
-        what = self._algorithm(workload, core)
+    def algorithm(self, workload: Workload, core: Core, steps: Sequence[Step] = ()) -> Algorithm | None:
+        what = self._algorithm(workload, core, steps)
         return None if what is None else Algorithm(what.program(), what.constants)
 
     def is_program(self, workload: Workload, schedule: Schedule, core: Core) -> bool:
@@ -56,9 +58,14 @@ class ProgramFamily(KernelFamily):
         what = self.sketch(workload)
         return {} if what is None else {VARIANT: what}
 
-    def _algorithm(self, workload: Workload, core: Core) -> Sketched | None:
+    def _algorithm(self, workload: Workload, core: Core, steps: Sequence[Step]) -> Sketched | None:
         """What steps that are given by hand begin with."""
-        return next(iter(self._sketches(workload, core).values()), None) or self.sketch(workload)
+        sketches = list(self._sketches(workload, core).values())
+        for what in sketches if steps else ():
+            with suppress(RefusedError):
+                replayed(what.program(), tuple(steps))
+                return what
+        return sketches[0] if sketches else self.sketch(workload)
 
     def _known(self, workload: Workload, schedule: Schedule, core: Core) -> Sketched:
         """What the kernel of a schedule is a program of.
@@ -73,7 +80,7 @@ class ProgramFamily(KernelFamily):
 
     def _program(self, workload: Workload, schedule: Schedule, core: Core) -> Sketched | None:
         if schedule.variant == STEPS:
-            return self._algorithm(workload, core)
+            return self._algorithm(workload, core, parse_steps(str(schedule[STEPS])))
         return self._sketches(workload, core).get(schedule.variant)
 
 

@@ -11,10 +11,11 @@ import pytest
 from board import run_cases
 
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
-from tosaic.backends.cortex_m.kernel import ANYWHERE, Site
+from tosaic.backends.cortex_m.kernel import ANYWHERE, STEPS, Site
 from tosaic.backends.cortex_m.kernels.depthwise import Depthwise
 from tosaic.backends.cortex_m.kernels.patch_sketch import PatchSketch
 from tosaic.backends.cortex_m.program.kernel import assigned, assignments, built, cheapest_first
+from tosaic.backends.cortex_m.program.schedule import print_steps
 from tosaic.backends.cortex_m.program.tree import RefusedError
 from tosaic.tuner.space import Schedule, Space
 
@@ -75,6 +76,9 @@ def test_shifts_over_the_whole_range_are_exact(tmp_path, shifts):
         ((1, 7, 6, 32), (5, 5), {"pad": (2, 2, 2, 2)}),
         ((1, 8, 8, 33), (5, 5), {"pad": (1, 2, 1, 2), "stride": (2, 2)}),
         ((1, 6, 9, 18), (2, 3), {"pad": (0, 0, 1, 0)}),
+        ((1, 9, 8, 16), (3, 3), {"pad": (2, 2, 2, 2), "dilation": (2, 2)}),
+        ((1, 8, 8, 16), (3, 3), {"pad": SQUARE, "clamp": (-100, 90), "shifts": (28, 36), "table": True}),
+        ((1, 7, 6, 32), (5, 5), {"pad": (2, 2, 2, 2), "clamp": (-100, 90), "shifts": (32, 40)}),
         ((1, 12, 12, 17), (4, 4), {"pad": (0, 1, 0, 2), "stride": (3, 2)}),
     ],
     ids=str,
@@ -143,15 +147,27 @@ def test_what_is_no_patch_is_refused(kernel, options, knobs, message):
     ("options", "names"),
     [
         ({}, ["patches", "lined", "program"]),
-        ({"dilation": (2, 2)}, ["lined", "program"]),
+        ({"dilation": (2, 2)}, ["patches", "lined", "program"]),
+        ({"dilation": (4, 4)}, ["lined", "program"]),
         ({"multiples": 2}, ["patches", "program"]),
-        ({"multiples": 2, "dilation": (2, 2)}, ["program"]),
+        ({"multiples": 2, "dilation": (4, 4)}, ["program"]),
     ],
     ids=str,
 )
 def test_windows_that_fit_no_patches_have_other_sketches(options, names):
     layer = mve_layers.depthwise(np.random.default_rng(5), (1, 9, 9, 16), (3, 3), **options)
     assert list(FAMILY.vector_sketches(layer.workload(FAMILY))) == names
+
+
+@pytest.mark.parametrize("name", ["patches", "lined", "program"])
+def test_steps_by_hand_begin_with_the_program_that_takes_them(name):
+    layer = mve_layers.depthwise(np.random.default_rng(16), (1, 8, 8, 16), (3, 3), pad=SQUARE)
+    workload = layer.workload(FAMILY)
+    what = {name: FAMILY.vector_sketches(workload)[name]}
+    schedule = Space(tuple(cheapest_first(what, CORTEX_M55, ANYWHERE, compared=False))).default()
+    given = Schedule.of(STEPS, **{STEPS: print_steps(FAMILY.trace(workload, schedule, CORTEX_M55))})
+    kernels = [FAMILY.generate(workload, each, CORTEX_M55) for each in (schedule, given)]
+    assert kernels[0] == kernels[1]
 
 
 def test_legal_schedules_print_different_code():

@@ -166,9 +166,7 @@ class _Match:
         counts: whether lanes lie as `loops` count them.
     """
 
-    def __init__(
-        self, row: Row, loops: Sequence[For], buffers: Mapping[str, Buffer], lanes: int, counts: bool
-    ) -> None:
+    def __init__(self, row: Row, loops: Sequence[For], buffers: Mapping[str, Buffer], lanes: int, counts: bool) -> None:
         self.row, self.buffers, self.lanes, self.counts = row, buffers, lanes, counts
         self.stride, self.inner = 1, 1
         self.counted = dict(zip(("l", "m"), loops, strict=False))
