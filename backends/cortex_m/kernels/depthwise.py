@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 
 import numpy as np
 
@@ -94,10 +95,12 @@ class Depthwise(ProgramFamily):
         return cheapest_first(worth, core, self.site) or cheapest_first(found, core, self.site)
 
 
+@lru_cache(maxsize=1024)
 def _least(what: Sketched, core: Core) -> float:
-    """The least guess of what a schedule costs."""
-    costs = []
-    for each in assignments(what.knobs(core)):
+    """The least guess of what a schedule costs, where few loads run ahead or none do."""
+    costs, knobs = [], what.knobs(core)
+    few = {"ahead": knobs["ahead"][:2]} if "ahead" in knobs else {}
+    for each in assignments({**knobs, **few}):
         with suppress(RefusedError):
             costs.append(what.cost(each))
     return min(costs, default=math.inf)
