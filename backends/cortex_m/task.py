@@ -172,6 +172,10 @@ class KernelTask:
         family, workload, own = self._owner(schedule)
         return family.trace(workload, own, self.core)
 
+    def is_known_to(self, family: str) -> bool:
+        """Whether a family recognizes the function."""
+        return any(known.name == family for known, _ in self._facts.matches)
+
     def is_program(self, schedule: Schedule) -> bool:
         """Whether the kernel of a schedule is a program, so that its trace can be given by hand."""
         family, workload, own = self._owner(schedule)

@@ -69,7 +69,7 @@ def test_a_lean_kernel_takes_no_record_of_the_generic_lowering(tmp_path):
     (function,) = functions(g.module(g.requantize(y, "i8", np.full(16, 0.01)))).values()
     target = find_target("cortex-m55")
     task, generic = KernelTask.of(function, target.core), Schedule.of("linalg.loops")
-    lean = lean_task(task, Site(target.layout.constants), 2048)
+    lean = lean_task(task, Site(target.layout.constants), 2048, "conv2d")
     cheap = Measurement("ok", instructions=1, cycles=1, code=task.code(generic))
     with Tuner(target, Tuning(records=tmp_path / "records.db"), None) as tuner:
         tuner.database.append([Record(key, generic, cheap) for key in {task.key, lean.key}])

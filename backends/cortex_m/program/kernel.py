@@ -37,6 +37,8 @@ _COMPARED = 8
 _MOST_LINES = 2000
 # Those of them that are looked through for legal ones.
 _TRIED = 64
+# Those that take more working memory than the site has, after which no other is built.
+_TOO_LARGE = 8
 # Groups of alike assignments that are looked at one by one: those whose first ones are cheapest.
 _GROUPS = 24
 
@@ -284,6 +286,7 @@ class _Guesses:
 
     def __init__(self, what: Sketched, knobs: Mapping[str, Sequence[Choice]], core: Core, site: Site) -> None:
         self.found = list[_Guess]()
+        self._too_large = 0
         self._what, self._core, self._site = what, core, site
         self._next = enumerate(itertools.islice(_possible(what, knobs, core, site), _TRIED))
 
@@ -307,8 +310,12 @@ class _Guesses:
         chosen = best if best.scratch <= tensors else min(lean, default=best)
         return chosen.cost, chosen.assignment
 
+    @property
+    def _lines(self) -> float:
+        return sum(guess.code for guess in self.found)
+
     def _build(self, most: int) -> None:
-        while len(self.found) < most and sum(guess.code for guess in self.found) <= _MOST_LINES:
+        while len(self.found) < most and self._too_large < _TOO_LARGE and self._lines <= _MOST_LINES:
             number, each = next(self._next, (0, None))
             if each is None:
                 return
@@ -316,6 +323,8 @@ class _Guesses:
                 counts = built(self._what, assigned(each), self._core).priced(self._site, self._core)
                 if self._site.holds(counts):
                     self.found.append(_Guess(counts[PROMISE], number, counts["code"], counts["scratch"], each))
+                else:
+                    self._too_large += 1
 
 
 def _possible(

@@ -60,11 +60,16 @@ def ordered(block: InstructionBlock, pipeline: Pipeline | None, hoisted: int = 0
     for loads in range(hoisted, -1, -1):
         graph = Dependences(block, decoder(pipeline) if pipeline else None, loads)
         homes_of: dict[tuple[int, ...], dict[int, str]] = {}
+        lived = dict[str, int]()
         for (most, spare), prefers in itertools.product(_attempts(len(block.vectors)), _PRIORITIES):
             if spare and homes_of:
                 break
+            if not spare and lived.get(prefers, most) < most:  # the order stays the same
+                continue
             try:
-                order = _Order(graph, most, spare, prefers, pipeline).run()
+                ordering = _Order(graph, most, spare, prefers, pipeline)
+                order = ordering.run()
+                lived[prefers] = ordering.lived
                 homes_of.setdefault(order, _allocate(graph, order))
             except BackendError as error:
                 found = found or error
@@ -118,6 +123,9 @@ class _Order:
 
     Vectors are started in the order in which they stand; at most `most` of them live at a time, and none is started
     from nothing that would leave fewer than `spare` for the results of others.
+
+    Attributes:
+        lived: the most vectors that lived when one more was allowed.
     """
 
     def __init__(self, graph: Dependences, most: int, spare: int, prefers: str, pipeline: Pipeline | None) -> None:
@@ -125,18 +133,19 @@ class _Order:
         self.offsets_ahead = pipeline.offsets_ahead if pipeline else 0
         self.store_to_load = pipeline.store_to_load if pipeline else 0
         self.stored = -self.store_to_load - 1
-        self.left = dict.fromkeys(range(len(self.nodes)))
-        self.waiting = [set(node.needs) for node in self.nodes]
+        self.waiting = [len(node.needs) for node in self.nodes]
+        self.ready = {i for i, needed in enumerate(self.waiting) if not needed}
         self.needed_by: list[list[int]] = [[] for _ in self.nodes]
         for number, node in enumerate(self.nodes):
             for earlier in node.needs:
                 self.needed_by[earlier].append(number)
         self.users = [set(users) for users in graph.users]
-        self.from_nothing = {i for i, node in enumerate(self.nodes) if node.gives is not None and not node.takes}
+        self.from_nothing = [i for i, node in enumerate(self.nodes) if node.gives is not None and not node.takes]
         self.fed_at = [0] * len(self.nodes)
         self.busy = {"int": 0, "mul": 0}
         self.clock = 0
         self.live = set(range(len(graph.crossing)))
+        self.lived = 0
         self.busiest = self._busiest()
 
     def run(self) -> tuple[int, ...]:
@@ -145,17 +154,16 @@ class _Order:
         Raises:
             BackendError: too many vectors live at a time.
         """
-        order = []
-        starts, waiting = self.from_nothing, self.waiting
-        while self.left:
-            window = list(itertools.islice(self.left, _WINDOW))
-            first = next((i for i in window if i in starts), None)
-            choices = [i for i in window if not waiting[i] and (i == first or i not in starts) and self._may(i)]
+        order = list[int]()
+        starts, begun = set(self.from_nothing), iter(self.from_nothing)
+        first = next(begun, None)
+        for end in range(_WINDOW, _WINDOW + len(self.nodes)):
+            choices = [i for i in self.ready if i < end and (i == first or i not in starts) and self._may(i)]
             if not choices:
                 raise BackendError("the vectors of a turn do not fit the registers")
-            best = choices[0]
-            if self.graph.decode is not None:
-                best = min(choices, key=self._rank)
+            best = min(choices) if self.graph.decode is None else min(choices, key=self._rank)
+            if best == first:
+                first = next(begun, None)
             self._issue(best)
             order.append(best)
         return tuple(order)
@@ -188,9 +196,11 @@ class _Order:
         node = self.nodes[number]
         if node.gives is None or (not node.instruction.apart and any(len(self.users[v]) == 1 for v in node.takes)):
             return True
-        if node.takes:
-            return len(self.live) < self.most
-        return len(self.live) < self.most - self.spare
+        live = len(self.live)
+        if live >= (self.most if node.takes else self.most - self.spare):
+            return False
+        self.lived = max(self.lived, live)
+        return True
 
     def _dying(self, number: int) -> set[int]:
         """The vectors that nobody needs after this instruction."""
@@ -202,12 +212,14 @@ class _Order:
         self.live -= self._dying(number)
         if node.gives is not None and (self.graph.users[node.gives] or node.copy is not None):
             self.live.add(node.gives)
-        del self.left[number]
+        self.ready.discard(number)
         for value in node.takes:
             self.users[value].discard(number)
         ready = at + node.timing.latency
         for later in self.needed_by[number]:
-            self.waiting[later].discard(number)
+            self.waiting[later] -= 1
+            if not self.waiting[later]:
+                self.ready.add(later)
             fed = self.nodes[later]
             if number in fed.fed_by:
                 self.fed_at[later] = max(self.fed_at[later], ready + self.offsets_ahead * (number in fed.offsets))

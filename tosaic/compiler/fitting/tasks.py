@@ -43,7 +43,8 @@ class SegmentTasks:
         return self._made[segment]
 
     def _lean_task(self, segment: Segment) -> KernelTask:
-        return lean_task(self._calls.tasks[self._calls.names[segment.first]], self._tuner.site(), segment.lean)
+        whole = self._calls.tasks[self._calls.names[segment.first]]
+        return lean_task(whole, self._tuner.site(), segment.lean, _family(whole))
 
     def _stream_task(self, segment: Segment) -> StreamTask:
         plan, calls = self._ways.plan(segment), self._calls
@@ -82,7 +83,7 @@ class SegmentTasks:
         found = []
         for rows in sorted(counts, key=lambda rows: rows != unit):
             text, *further = _texts(stage, rows)
-            task = lean_task(replace(whole, function=text, inputs=()), site, segment.lean)
+            task = lean_task(replace(whole, function=text, inputs=()), site, segment.lean, _family(whole))
             record = self._tuner.record(task)
             schedule = record.schedule if record else task.default()
             if known is not None:
@@ -100,14 +101,20 @@ def _texts(stage: Stage, rows: int) -> list[str]:
     return texts if len(set(texts)) > 1 else texts[:1]
 
 
-def lean_task(task: KernelTask, site: Site, least: int) -> KernelTask:
-    """The task held to the family of its best guess, and to so much working memory, or to as little more as that has a
-    schedule for; the generic lowering is no way out, as it takes what it takes."""
+def lean_task(task: KernelTask, site: Site, least: int, family: str) -> KernelTask:
+    """The task held to a family, and to so much working memory, or to as little more as that has a schedule for; the
+    generic lowering is no way out, as it takes what it takes.
+
+    Args:
+        family: of the best guess for the whole call; where it does not know the task, that of the best guess for it.
+    """
     usual = replace(task, site=site)
-    own = replace(usual, families=(_family(usual),))
+    if not usual.is_known_to(family):
+        family = _family(usual)
+    own = replace(usual, families=(family,))
     for most in (least, *(more for more in _MORE_SCRATCH if more > least)):
         lean = replace(own, site=replace(site, most_scratch=most))
-        if _family(lean) == _family(own):
+        if _family(lean) == family:
             return lean
     return own
 
