@@ -16,6 +16,7 @@ from tosaic.backends.cortex_m.program.tree import (
     Access,
     Alloc,
     Assign,
+    Buffer,
     For,
     Instr,
     Op,
@@ -119,11 +120,7 @@ def _choices(
             candidates = map(str, _choices(program, primitive, core, "buffer", before))
             yield from (n for n in candidates if program.buffers[n].memory == memory and program.buffers[n].shape)
         case "alike":
-            candidates = map(str, _choices(program, primitive, core, "constant", before))
-            first = program.buffers[str(before[1])]
-            yield from (
-                n for n in candidates if n not in before and replace(program.buffers[n], name=first.name) == first
-            )
+            yield from (name for name, b in program.buffers.items() if name not in before and _alike(b, buffer))
         case "copying":
             yield from dict.fromkeys(s.var for s in program.statements if isinstance(s, For) and _copies_vectors(s))
         case "name":
@@ -155,6 +152,11 @@ def _choices(
             yield from sets_of(core)
         case "word":
             yield from primitive.words
+
+
+def _alike(b: Buffer, other: Buffer | None) -> bool:
+    """Whether buffers differ in their names alone."""
+    return other is not None and b == replace(other, name=b.name)
 
 
 def _copies_vectors(loop: For) -> bool:
