@@ -58,9 +58,10 @@ class PatchSketch:
 
     @property
     def parts(self) -> tuple[int, ...]:
-        """Of a row, those that divide it."""
+        """Of a row, those that divide it, and the largest of about one size that two by two tiles make."""
         columns = self.geometry.columns
-        return tuple(n for n in range(columns, 0, -1) if columns % n == 0)
+        even = -(-columns // -(-columns // (2 * _MOST_TILES)))
+        return tuple(n for n in range(columns, 0, -1) if columns % n == 0 or n == even)
 
     def numbers(self, knobs: Knobs) -> Patched:
         """The numbers of a schedule.

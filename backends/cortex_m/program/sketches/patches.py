@@ -69,7 +69,7 @@ def _tiles(t: Patched) -> Iterator[str]:
         yield f"split(y, yi, {t.rows}{', early' * (g.rows % t.rows > 0)})"
         yield from (f"reorder(yi, {loop})" for loop in (*several, n, "x"))
     if t.apart_parts:
-        yield from (f"split(x, xp, {t.part})", f"reorder({n}, x)")
+        yield from (f"split(x, xp, {t.part}{', early' * (g.columns % t.part > 0)})", f"reorder({n}, x)")
     if t.across > 1:
         yield f"split({t.tile}, xi, {t.across}{', early' * (t.part % t.across > 0)})"
     if t.rows > 1 and t.across > 1:
