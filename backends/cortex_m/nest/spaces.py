@@ -18,7 +18,7 @@ ISSUES = ("best", "longest", "fewest", "best of 8", "longest of 8", "fewest of 8
 
 def remembered_guess(kind: str, problem: tuple[Any, ...], compute: Callable[[], Any]) -> Any:
     """What this code guesses for a problem, plain data as JSON has it; from an earlier process where one has."""
-    return remembered(f"guesses/{kind}", [code_digest("cortex_m", "simulators"), repr(problem)], compute)
+    return remembered("guesses", code_digest("cortex_m", "simulators"), [kind, repr(problem)], compute)
 
 
 def beginning_with(
