@@ -5,13 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
+import time
 from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import platformdirs
 
 from tosaic.support.scratch import held
+
+_KEPT = 30 * 24 * 3600
+"""Seconds after its last use for which the results of other code are kept."""
 
 
 def cached(name: str, material: Iterable[str | bytes], build: Callable[[Path], None]) -> Path:
@@ -24,7 +30,7 @@ def cached(name: str, material: Iterable[str | bytes], build: Callable[[Path], N
         data = part.encode() if isinstance(part, str) else part
         digest.update(len(data).to_bytes(8, "little") + data)
     stem, dot, suffix = name.partition(".")
-    path = Path(platformdirs.user_cache_dir("tosaic"), f"{stem}-{digest.hexdigest()[:16]}{dot}{suffix}")
+    path = Path(_cache(), f"{stem}-{digest.hexdigest()[:16]}{dot}{suffix}")
     if path.exists():
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -35,10 +41,32 @@ def cached(name: str, material: Iterable[str | bytes], build: Callable[[Path], N
     return path
 
 
-def remembered(name: str, material: Iterable[str | bytes], compute: Callable[[], Any]) -> Any:
-    """What `compute` gives, plain data as JSON has it; computed once from the same material."""
-    file = cached(f"{name}.json", material, lambda path: _write(path, compute()))
+def remembered(name: str, code: str, material: Iterable[str | bytes], compute: Callable[[], Any]) -> Any:
+    """What `compute` gives, plain data as JSON has it; computed once from the same material by the same code.
+
+    Args:
+        name: the folder of all such results. Results of other code are deleted a month after their last use.
+        code: a digest of the code that computes it.
+    """
+    _open(Path(_cache(), name), code)
+    file = cached(f"{name}/{code}/result.json", material, lambda path: _write(path, compute()))
     return json.loads(file.read_bytes())
+
+
+@cache
+def _open(results: Path, code: str) -> None:
+    """Note that the results of some code are used, once a process; where there are none yet, delete old ones."""
+    folder = results / code
+    if not folder.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        for each in results.iterdir():
+            if time.time() - each.stat().st_mtime > _KEPT:
+                shutil.rmtree(each, ignore_errors=True) if each.is_dir() else each.unlink(missing_ok=True)
+    os.utime(folder)
+
+
+def _cache() -> str:
+    return platformdirs.user_cache_dir("tosaic")
 
 
 def _write(path: Path, value: Any) -> None:

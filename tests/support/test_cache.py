@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -50,8 +52,17 @@ def test_a_computed_value_is_remembered_by_its_material(folder):
         computed.append(1)
         return {"tile": "2x2", "cycles": 1.5, "none": None}
 
-    first, second = (remembered("guesses/kernel", ["shape"], compute) for _ in range(2))
+    first, second = (remembered("guesses", "code", ["shape"], compute) for _ in range(2))
     assert first == second == {"tile": "2x2", "cycles": 1.5, "none": None} and len(computed) == 1
-    remembered("guesses/kernel", ["another shape"], compute)
+    remembered("guesses", "code", ["another shape"], compute)
     assert len(computed) == 2
-    assert len(list((folder / "tosaic/guesses").glob("kernel-*.json"))) == 2
+    assert len(list((folder / "tosaic/guesses/code").glob("result-*.json"))) == 2
+
+
+def test_what_other_code_computed_is_deleted_a_month_after_its_last_use(folder):
+    month = 31 * 24 * 3600
+    for code, age in (("old", month), ("recent", 0)):
+        remembered("guesses", code, ["shape"], lambda: 1)
+        os.utime(folder / "tosaic/guesses" / code, (time.time() - age, time.time() - age))
+    assert remembered("guesses", "new", ["shape"], lambda: 2) == 2
+    assert sorted(path.name for path in (folder / "tosaic/guesses").iterdir()) == ["new", "recent"]

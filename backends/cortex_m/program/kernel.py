@@ -240,7 +240,7 @@ def cheapest_first(sketches: Mapping[str, Sketched], core: Core, site: Site, *, 
         return {name: each.best() for name, each in guesses.items() if each.found}
 
     problem = repr((core, site, compared, [(name, what, dict(choices_of[name])) for name, what in sketches.items()]))
-    firsts = remembered("guesses/program", [code_digest("cortex_m", "simulators"), problem], compute)
+    firsts = remembered("guesses", code_digest("cortex_m", "simulators"), ["program", problem], compute)
     found = list[tuple[float, int, Variant]]()
     for number, (name, (cost, first)) in enumerate(firsts.items()):
         ordered = {k: (first[k], *(c for c in choices if c != first[k])) for k, choices in choices_of[name].items()}

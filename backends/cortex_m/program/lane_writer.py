@@ -86,14 +86,23 @@ class LaneWriter:
         where = {self.forms.loop.var: turn + place + self.first}
         return Access(access.buffer, tuple(i.at(where) for i in access.index))
 
-    def _lanes(self, bits: int) -> int:
-        """Elements of a vector that exist in memory, where numbers in parts lie in whole vectors."""
-        return self.left if bits == self.forms.lanes else VECTOR // bits
+    def _lanes(self, access: Access, bits: int) -> int:
+        """Elements of a vector that exist in memory; numbers in parts lie in whole vectors.
+
+        Raises:
+            RefusedError: there are none in the lanes behind the last turn.
+        """
+        if bits == self.forms.lanes:
+            return self.left
+        lanes = VECTOR // self.forms.lanes
+        if self.left < lanes:
+            raise RefusedError(f"{access} has no {lanes} elements in vectors of {VECTOR // bits}")
+        return VECTOR // bits
 
     def _load(self, value: Access, part: int) -> Access:
         bits = max(self.forms.lanes, self.forms.bits(value))
         source = self._place(value, bits, part, self.out.lane())
-        return self.out.new(bits, source, real=self.forms.is_real(value), lanes=self._lanes(bits))
+        return self.out.new(bits, source, real=self.forms.is_real(value), lanes=self._lanes(value, bits))
 
     def _store(self, target: Access, value: Value) -> None:
         size = self.forms.bits(target)
@@ -102,7 +111,7 @@ class LaneWriter:
             vector = self.fetch(value, part, Form(spacing, size))
             lane = self.out.lane()
             element = self.out.elements(vector, lane * (spacing // self.out.width(vector)))
-            self.out.loop(self._lanes(spacing), lane, self._place(target, spacing, part, lane), element)
+            self.out.loop(self._lanes(target, spacing), lane, self._place(target, spacing, part, lane), element)
 
     # Operations.
 

@@ -39,6 +39,7 @@ REFUSED = {
     "COPY: lanes(x, x, 8)": "`x` does not stand in `x`",
     "SUMS: lanes(y, n, 4)": "a turn of `n` does more than assign numbers",
     "SUMS: lanes(n, k, 8)": "a turn of `k` does more than assign numbers",
+    "BIASED: split(on, oi, 3); lanes(on, oi, 16)": "S[oi + 3 * on] has no 16 elements in vectors of 4",
     "HALVED: split(x, xi, 4); lanes(y, x, 4)": "a turn of `x` does more than assign numbers",
     "COPY: split(x, y, 2)": "`y` is taken, or no name",
     "COPY: split(x, t0, 4)": "`t0` is taken, or no name",
