@@ -9,9 +9,8 @@ from contextlib import suppress
 from tosaic.backends.cortex_m.kernel import STEPS, Algorithm, KernelFamily, KernelSource, Workload
 from tosaic.backends.cortex_m.program.kernel import Sketched, cheapest_first, features_of, of_schedule
 from tosaic.backends.cortex_m.program.schedule import Step, parse_steps, replayed
-from tosaic.backends.cortex_m.program.tree import RefusedError
 from tosaic.backends.target import Core
-from tosaic.support.errors import BackendError
+from tosaic.support.errors import BackendError, Error
 from tosaic.tuner.space import Schedule, Variant
 
 VARIANT = "program"
@@ -62,7 +61,7 @@ class ProgramFamily(KernelFamily):
         """What steps that are given by hand begin with."""
         sketches = list(self._sketches(workload, core).values())
         for what in sketches if steps else ():
-            with suppress(RefusedError):
+            with suppress(Error):
                 replayed(what.program(), tuple(steps))
                 return what
         return sketches[0] if sketches else self.sketch(workload)
