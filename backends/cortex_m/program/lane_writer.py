@@ -102,6 +102,8 @@ class LaneWriter:
     def _load(self, value: Access, part: int) -> Access:
         bits = max(self.forms.lanes, self.forms.bits(value))
         source = self._place(value, bits, part, self.out.lane())
+        if self.out.buffers[value.buffer].memory == "q" and source.index[-1] != self.out.lane():
+            raise RefusedError(f"{value} is no lane of a vector that is read whole")
         return self.out.new(bits, source, real=self.forms.is_real(value), lanes=self._lanes(value, bits))
 
     def _store(self, target: Access, value: Value) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from tosaic.backends.cortex_m.isa.isa import registers_of, sets_of
@@ -13,11 +13,13 @@ from tosaic.backends.cortex_m.program.rules import RULES
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive, Step
 from tosaic.backends.cortex_m.program.tree import (
     BYTES,
+    REGISTERS,
     Access,
     Alloc,
     Assign,
     Buffer,
     For,
+    If,
     Instr,
     Op,
     Program,
@@ -33,16 +35,37 @@ NUMBERS = (2, 3, 4, 8)
 LANES = (4, 8, 16)
 """What stands for the lanes of a vector."""
 
+LOOPS: Mapping[str, Callable[[For], bool]] = {
+    "loop": lambda loop: True,
+    "plain": lambda loop: loop.kind == "each",
+    "sum": lambda loop: loop.kind == "each" and isinstance(loop.body, Reduce),
+    "sums": lambda loop: loop.kind == "each" and all(isinstance(s, For | Seq | Reduce) for s in walk(loop.body)),
+    "several": lambda loop: loop.kind == "each" and isinstance(loop.body, Seq | If),
+    "conditional": lambda loop: any(isinstance(s, If) for s in walk(loop.body)),
+    "copying": lambda loop: isinstance(loop.body, For) and isinstance(loop.body.body, Assign),
+    "hardware": lambda loop: loop.kind == "hardware_loop",
+}
+"""What a loop must be to stand for an argument of each kind."""
+BUFFERS: Mapping[str, Callable[[Buffer], bool]] = {
+    "buffer": lambda b: True,
+    "inner": lambda b: b.memory not in ("in", "out"),
+    "computed": lambda b: b.memory == "scratch" or b.memory in REGISTERS,
+    "constant": lambda b: b.memory == "const" and bool(b.shape),
+    "own": lambda b: b.memory == "scratch" and bool(b.shape),
+    "lone": lambda b: not b.shape,
+}
+"""What a buffer must be to stand for an argument of each kind."""
+
 
 def moves(program: Program, primitive: type[Primitive], core: Core) -> Iterator[Step]:
     """The steps of a primitive on the loops and buffers of a tree, with small numbers; most are not legal.
 
-    What comes later goes with what stands before: a loop is of the nest right inside of a loop, and touches a buffer; a
-    number is less than twice a loop's turns, and lanes go with one that assigns numbers; a dimension is one of a
-    buffer, and a type no narrower than its own; rules and operations are those of what a buffer is assigned, or
-    operations are of one element. Constants that go with one are of its shape and type. A loop behind a type reads a
-    part of what the loop before reads of a buffer. New names are fresh. Buffers that instructions hold stay as they
-    are. Registers and instructions are those of the core.
+    What comes later goes with what stands before: a loop is of the nest right inside of a loop, touches a buffer, and
+    computes an operation; a number is less than twice a loop's turns, and lanes go with one that assigns numbers; a
+    dimension is one of a buffer, and a type no narrower than its own; rules and operations are those of what a buffer
+    is assigned, or operations are of one element. Constants that go with one are of its shape and type. A loop behind a
+    type reads a part of what the loop before reads of a buffer. New names are fresh. Buffers that instructions hold
+    stay as they are. Registers and instructions are those of the core.
     """
     most = len(primitive.takes)
     for count in range(most - primitive.optional, most + 1):
@@ -97,38 +120,36 @@ def _choices(
 ) -> Iterator[Argument]:
     buffer = next((program.buffers[name] for name in map(str, before[::-1]) if name in program.buffers), None)
     match kind:
-        case "loop" if before and primitive.takes[len(before) - 1] == "dtype":
+        case str() if kind in LOOPS and before and primitive.takes[len(before) - 1] == "dtype":
             turn, name = program.loops[str(before[1])][0].body, str(before[0])
             every = sum(access.buffer == name for _, access in touches(turn))
             for s in walk(turn):
-                if isinstance(s, For) and 0 < sum(access.buffer == name for _, access in touches(s)) < every:
+                if isinstance(s, For) and LOOPS[kind](s) and 0 < sum(a.buffer == name for _, a in touches(s)) < every:
                     yield s.var
         case "made":
             turn = program.loops[next(name for name in map(str, before[::-1]) if name in program.loops)][0].body
             yield from (s.buffer.name for s in walk(turn) if isinstance(s, Alloc))
-        case "loop":
+        case str() if kind in LOOPS:
             outer = [program.loops[name][0] for name in map(str, before) if name in program.loops]
             inside = nest_of(outer[-1].body)[0] if outer else program.statements
             names = {name for name in map(str, before) if name in program.buffers}
-            found = (s for s in inside if isinstance(s, For))
+            ops = {argument for kind, argument in zip(primitive.takes, before, strict=False) if kind == "op"}
+            found = (s for s in inside if isinstance(s, For) and LOOPS[kind](s) and ops <= _computed(s))
             yield from dict.fromkeys(s.var for s in found if names <= {a.buffer for _, a in touches(s)})
-        case "buffer":
+        case str() if kind in BUFFERS:
             held = {o.buffer for s in program.statements if isinstance(s, Instr) for o in s.operands}
-            yield from (name for name in program.buffers if name not in held)
-        case "constant" | "own":
-            memory = "const" if kind == "constant" else "scratch"
-            candidates = map(str, _choices(program, primitive, core, "buffer", before))
-            yield from (n for n in candidates if program.buffers[n].memory == memory and program.buffers[n].shape)
-        case "alike":
+            yield from (name for name, b in program.buffers.items() if name not in held and BUFFERS[kind](b))
+        case "alike" if buffer is not None:
             yield from (name for name, b in program.buffers.items() if name not in before and _alike(b, buffer))
-        case "copying":
-            yield from dict.fromkeys(s.var for s in program.statements if isinstance(s, For) and _copies_vectors(s))
         case "name":
             taken = {*program.names, *before}
             yield next(name for i in itertools.count() if (name := f"z{chr(ord('a') + i)}") not in taken)
         case "number":
             loop = program.loops.get(str(before[0]), ()) if before else ()
             yield from (number for number in NUMBERS if not loop or number < 2 * loop[0].extent)
+        case "divisor" if buffer is not None:
+            extent = buffer.shape[int(before[-1])]
+            yield from (number for number in NUMBERS if number < extent and not extent % number)
         case "lanes":
             turned = program.loops[str(before[-1])][0]
             if all(isinstance(s, Alloc | Seq | Assign) for s in walk(turned.body)):
@@ -154,14 +175,15 @@ def _choices(
             yield from primitive.words
 
 
-def _alike(b: Buffer, other: Buffer | None) -> bool:
+def _alike(b: Buffer, other: Buffer) -> bool:
     """Whether buffers differ in their names alone."""
-    return other is not None and b == replace(other, name=b.name)
+    return b == replace(other, name=b.name)
 
 
-def _copies_vectors(loop: For) -> bool:
-    lane = loop.body
-    return isinstance(lane, For) and isinstance(lane.body, Assign) and isinstance(lane.body.value, Access)
+def _computed(loop: For) -> set[str]:
+    """The operations in a loop."""
+    values = (s.value for s in walk(loop) if isinstance(s, Assign | Reduce))
+    return {part.name for value in values for part in parts_of(value) if isinstance(part, Op)}
 
 
 def _operations(program: Program, target: str) -> Iterator[Op]:

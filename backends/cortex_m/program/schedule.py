@@ -30,11 +30,14 @@ class Primitive(ABC):
     """A function from tree to tree: a class in `primitives/`, in `PRIMITIVES`.
 
     Args:
-        takes: what the arguments are, each one of `loop`, `buffer`, `constant` and `own` (buffers of constants and of
-            scratch memory), `alike` (a constant like the one before), `made` (a buffer that lives in a loop), `copying`
-            (a loop over vectors that it copies), `name` (a new one), `number`, `lanes` (of vectors),
-            `dim`, `memory`, `order` (of dimensions: `d102`), `dtype`, `rule`, `op`, `isa`, `word` (see `words`); the
-            ones behind `optional` may be left out.
+        takes: what the arguments are. A loop is any `loop`, or one that is `plain` (no step has marked it), a `sum` or
+            `sums` (it only adds up, one statement or several), `several` (it holds several statements, or a
+            condition), `conditional` (a condition is in it), `copying` (it copies vectors), or `hardware`. A buffer is
+            any `buffer`, or one that is `inner` (no input or output), `computed` (in scratch memory or registers), a
+            `constant`, one `alike`, its `own` (in scratch memory), `lone` (one number), or `made` (it lives in a loop).
+            Others are a `name` (a new one), a `number`, a `divisor` (of a dimension), `lanes` (of vectors), a `dim`, a
+            `memory`, an `order` (of dimensions: `d102`), a `dtype`, a `rule`, an `op`, an `isa`, a `word` (see
+            `words`); the ones behind `optional` may be left out.
     """
 
     name: ClassVar[str]
@@ -61,7 +64,7 @@ class Primitive(ABC):
             counts = f"{least}" if not self.optional else f"{least} to {len(self.takes)}"
             raise RefusedError(f"`{self.name}` takes {counts} arguments: {', '.join(self.takes)}")
         for kind, argument in zip(self.takes, arguments, strict=False):
-            if isinstance(argument, int) != (kind in ("number", "lanes", "dim")):
+            if isinstance(argument, int) != (kind in ("number", "divisor", "lanes", "dim")):
                 raise RefusedError(f"`{argument}` is no {kind}")
             if kind == "word" and argument not in self.words:
                 raise RefusedError(f"`{argument}` is none of {', '.join(self.words)}")

@@ -152,7 +152,7 @@ class PlaceBuffer(Primitive):
     """`place(S, r)`: a buffer of scratch memory lies in registers."""
 
     name = "place"
-    takes = ("buffer", "memory")
+    takes = ("computed", "memory")
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         b, memory = program.buffer(str(arguments[0])), str(arguments[1])
@@ -215,7 +215,7 @@ class ComputeAt(Primitive):
     """
 
     name = "compute_at"
-    takes = ("buffer", "loop", "name")
+    takes = ("computed", "loop", "name")
     optional = 1
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
@@ -283,7 +283,7 @@ class Inline(Primitive):
     """`inline(P)`: what reads a copy reads its source instead."""
 
     name = "inline"
-    takes = ("buffer",)
+    takes = ("computed",)
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         b = program.buffer(str(arguments[0]))

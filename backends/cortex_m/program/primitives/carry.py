@@ -50,7 +50,7 @@ class Carry(Primitive):
     """
 
     name = "carry"
-    takes = ("loop", "name", "name")
+    takes = ("sum", "name", "name")
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         loop, new, halves = plain(program.loop(str(arguments[0]))), str(arguments[1]), str(arguments[2])

@@ -33,7 +33,7 @@ class Tell(Primitive):
     are written out; names in the second kind end in `_1`, in the third in `_2` ..."""
 
     name = "tell"
-    takes = ("loop", "loop")
+    takes = ("conditional", "loop")
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         loop, outer = plain(program.loop(str(arguments[0]))), program.loop(str(arguments[1]))
@@ -88,7 +88,7 @@ class Once(Primitive):
     and that no other statement writes there, is written once before, and the buffer lives around `y`."""
 
     name = "once"
-    takes = ("loop", "loop")
+    takes = ("plain", "plain")
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         loop, outer = plain(program.loop(str(arguments[0]))), plain(program.loop(str(arguments[1])))

@@ -16,7 +16,7 @@ class Decide(Primitive):
     """`decide(x)`: conditions in loop `x` that always hold, or never, are none."""
 
     name = "decide"
-    takes = ("loop",)
+    takes = ("conditional",)
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         loop = program.loop(str(arguments[0]))
@@ -46,7 +46,7 @@ class Assume(Primitive):
     stands as it is, and names in it end in `_s`."""
 
     name = "assume"
-    takes = ("loop", "name")
+    takes = ("conditional", "name")
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         loop, suffix = plain(program.loop(str(arguments[0]))), str(arguments[1])

@@ -46,7 +46,7 @@ class PackConstant(Primitive):
     """`pack(w)`: the host lays a constant out in the order of the loops that read it."""
 
     name = "pack"
-    takes = ("buffer",)
+    takes = ("constant",)
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         b = program.buffer(str(arguments[0]))
@@ -75,7 +75,7 @@ class Apart(Primitive):
     """`apart(bias, bias_t, n_t)`: what loop `n_t` reads of a constant is a constant of its own, a copy as yet."""
 
     name = "apart"
-    takes = ("buffer", "name", "loop")
+    takes = ("constant", "name", "loop")
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         b, new, loop = program.buffer(str(arguments[0])), str(arguments[1]), program.loop(str(arguments[2]))
@@ -112,7 +112,7 @@ class Pad(Primitive):
     """
 
     name = "pad"
-    takes = ("loop", "number")
+    takes = ("sums", "number")
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         loop, multiple = plain(program.loop(str(arguments[0]))), int(arguments[1])
@@ -202,7 +202,7 @@ class Lengthen(Primitive):
     it is aligned."""
 
     name = "lengthen"
-    takes = ("buffer", "dim", "number")
+    takes = ("inner", "dim", "number")
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         b, dim, extent = program.buffer(str(arguments[0])), int(arguments[1]), int(arguments[2])
@@ -220,7 +220,7 @@ class Skew(Primitive):
     """
 
     name = "skew"
-    takes = ("loop", "loop", "name")
+    takes = ("plain", "sum", "name")
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         outer, inner, new = map(str, arguments)

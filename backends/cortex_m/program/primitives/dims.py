@@ -87,7 +87,7 @@ class MergeDims(Primitive):
     """
 
     name = "merge_dims"
-    takes = ("buffer", "dim")
+    takes = ("inner", "dim")
     optional = 1
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
@@ -108,7 +108,7 @@ class DivideDim(Primitive):
     """`divide_dim(P, 1, 4)`: dimension 1 becomes two, the inner one of 4; the elements stay where they are."""
 
     name = "divide_dim"
-    takes = ("buffer", "dim", "number")
+    takes = ("inner", "dim", "divisor")
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         b, dim, factor = program.buffer(str(arguments[0])), int(arguments[1]), int(arguments[2])
@@ -133,7 +133,7 @@ class ReorderDims(Primitive):
     """`reorder_dims(P, d0231)`: the dimensions of scratch memory, or of a constant, in another order."""
 
     name = "reorder_dims"
-    takes = ("buffer", "order")
+    takes = ("inner", "order")
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         b, digits = program.buffer(str(arguments[0])), str(arguments[1]).removeprefix("d")
@@ -173,7 +173,7 @@ class Widen(Primitive):
     """`widen(P, i16)`: scratch memory holds its numbers in a wider type."""
 
     name = "widen"
-    takes = ("buffer", "dtype")
+    takes = ("inner", "dtype")
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         b, dtype = program.buffer(str(arguments[0])), str(arguments[1])

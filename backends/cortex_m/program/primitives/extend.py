@@ -22,7 +22,7 @@ class Extend(Primitive):
     """
 
     name = "extend"
-    takes = ("loop", "number")
+    takes = ("plain", "number")
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         loop, extent = plain(program.loop(str(arguments[0]))), int(arguments[1])

@@ -19,7 +19,7 @@ class Gather(Primitive):
     read of P, written out: a loop `t` of one turn for each element, in it a loop `kx` over the turns that read it."""
 
     name = "gather"
-    takes = ("loop", "loop", "buffer", "name")
+    takes = ("sums", "plain", "buffer", "name")
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         outer, inner, name, new = map(str, arguments)

@@ -43,7 +43,7 @@ class InPlace(Primitive):
     copied. What reads there has names that end in `_i`."""
 
     name = "in_place"
-    takes = ("buffer", "name")
+    takes = ("computed", "name")
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         b, suffix = program.buffer(str(arguments[0])), f"_{arguments[1]}"

@@ -30,7 +30,7 @@ class InLanes(Primitive):
     fill some vectors first in a turn of `x`, around it."""
 
     name = "lanes"
-    takes = ("loop", "loop", "lanes")
+    takes = ("loop", "plain", "lanes")
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         home, loop = program.loop(str(arguments[0])), plain(program.loop(str(arguments[1])))

@@ -18,7 +18,7 @@ class Expand(Primitive):
     dimension that `n` counts."""
 
     name = "expand"
-    takes = ("buffer", "loop")
+    takes = ("own", "plain")
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         name, loop = str(arguments[0]), plain(program.loop(str(arguments[1])))

@@ -45,7 +45,7 @@ class LineUp(Primitive):
     copied once for all turns that read it."""
 
     name = "line_up"
-    takes = ("loop", "loop", "made", "made")
+    takes = ("plain", "plain", "made", "made")
     optional = 1
 
     def apply(self, program: Program, *arguments: Argument) -> Program:

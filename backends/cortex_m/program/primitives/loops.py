@@ -89,7 +89,7 @@ class Split(Primitive):
     """
 
     name = "split"
-    takes = ("loop", "name", "number", "word")
+    takes = ("plain", "name", "number", "word")
     optional = 1
     words = ("exact", "early")
 
@@ -143,7 +143,7 @@ class Distribute(Primitive):
     """
 
     name = "distribute"
-    takes = ("loop", "number")
+    takes = ("several", "number")
     optional = 1
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
@@ -196,7 +196,7 @@ class Fuse(Primitive):
     """
 
     name = "fuse"
-    takes = ("loop", "loop")
+    takes = ("plain", "plain")
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         outer, inner = map(str, arguments)
@@ -226,7 +226,7 @@ class Drop(Primitive):
     """`drop(ky)`: a loop that turns once is none."""
 
     name = "drop"
-    takes = ("loop",)
+    takes = ("plain",)
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         loop = plain(program.loop(str(arguments[0])))
@@ -240,7 +240,7 @@ class Unroll(Primitive):
     """`unroll(xi)`: code for each turn."""
 
     name = "unroll"
-    takes = ("loop",)
+    takes = ("plain",)
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         loop = plain(program.loop(str(arguments[0])))

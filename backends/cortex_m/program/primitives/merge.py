@@ -20,7 +20,7 @@ class Merge(Primitive):
     nothing to do with `x`. `distribute` is the opposite."""
 
     name = "merge"
-    takes = ("loop", "loop")
+    takes = ("plain", "plain")
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         first, second = (plain(program.loop(str(name))) for name in arguments)

@@ -36,7 +36,7 @@ class Nibbles(Primitive):
     """
 
     name = "nibbles"
-    takes = ("loop", "number", "number", "name")
+    takes = ("sum", "number", "number", "name")
     optional = 1
 
     def apply(self, program: Program, *arguments: Argument) -> Program:

@@ -19,7 +19,7 @@ class Cut(Primitive):
     """
 
     name = "cut"
-    takes = ("loop", "number", "name")
+    takes = ("plain", "number", "name")
     optional = 1
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
@@ -43,7 +43,7 @@ class WriteOut(Primitive):
     """`write_out(kh)`: a loop becomes its turns, one after the other; other loops inside are named apart."""
 
     name = "write_out"
-    takes = ("loop",)
+    takes = ("plain",)
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         loop = plain(program.loop(str(arguments[0])))

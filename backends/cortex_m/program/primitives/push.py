@@ -33,7 +33,7 @@ class Push(Primitive):
     back, with zeros around."""
 
     name = "push"
-    takes = ("loop", "own", "number")
+    takes = ("sums", "own", "number")
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         loop, b, by = plain(program.loop(str(arguments[0]))), program.buffer(str(arguments[1])), int(arguments[2])

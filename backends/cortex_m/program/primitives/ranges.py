@@ -106,7 +106,7 @@ class NarrowBuffer(Primitive):
     """
 
     name = "narrow"
-    takes = ("buffer", "dtype")
+    takes = ("inner", "dtype")
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         b, dtype = program.buffer(str(arguments[0])), str(arguments[1])

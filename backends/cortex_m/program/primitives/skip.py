@@ -29,7 +29,7 @@ class Skip(Primitive):
     elements of `S` of which nothing is left after that; names in the two end in `_e` and `_f`."""
 
     name = "skip"
-    takes = ("loop", "own")
+    takes = ("plain", "own")
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         loop, b = plain(program.loop(str(arguments[0]))), program.buffer(str(arguments[1]))

@@ -53,7 +53,7 @@ class Postpone(Primitive):
     """`postpone(S)`: sums begin with 0, and the constant that they began with is added where they are read."""
 
     name = "postpone"
-    takes = ("buffer",)
+    takes = ("computed",)
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         b = program.buffer(str(arguments[0]))
@@ -222,7 +222,7 @@ class Unfold(Primitive):
     registers `v0`, `v1` ...; what a turn alone reads is brought there first."""
 
     name = "unfold"
-    takes = ("loop", "name", "memory")
+    takes = ("plain", "name", "memory")
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         loop, name, memory = plain(program.loop(str(arguments[0]))), str(arguments[1]), str(arguments[2])

@@ -26,7 +26,7 @@ class Block(Primitive):
     """`block(k)`: a turn of a loop is one block of assembly, in which loops are written out."""
 
     name = "block"
-    takes = ("loop",)
+    takes = ("plain",)
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         loop = plain(program.loop(str(arguments[0])))
@@ -53,7 +53,7 @@ class HardwareLoop(Primitive):
     """
 
     name = "hardware_loop"
-    takes = ("loop",)
+    takes = ("plain",)
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         loop = plain(program.loop(str(arguments[0])))
@@ -90,7 +90,7 @@ class Hoist(Primitive):
     """`hoist(x, 2)`: of the loads that open a turn of a hardware loop, so many are executed in the turn before."""
 
     name = "hoist"
-    takes = ("loop", "number")
+    takes = ("hardware", "number")
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         loop, loads = _turned(program, str(arguments[0])), int(arguments[1])
@@ -105,7 +105,7 @@ class PipelineLoop(Primitive):
     beside the end of that."""
 
     name = "pipeline"
-    takes = ("loop", "made")
+    takes = ("hardware", "made")
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         loop, b = _turned(program, str(arguments[0])), program.buffer(str(arguments[1]))

@@ -96,7 +96,7 @@ class Spread(Primitive):
     loop `ni` in it, of so many turns, reads its own lane."""
 
     name = "spread"
-    takes = ("buffer", "loop", "name", "memory", "dtype", "loop")
+    takes = ("lone", "loop", "name", "memory", "dtype", "plain")
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         name, var, new, memory, dtype, lanes = map(str, arguments)
