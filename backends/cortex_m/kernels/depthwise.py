@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from tosaic.backends.cortex_m.kernel import FAMILIES, Workload
+from tosaic.backends.cortex_m.kernel import ANYWHERE, FAMILIES, Workload
 from tosaic.backends.cortex_m.kernels.depthwise_sketch import DepthwiseSketch
 from tosaic.backends.cortex_m.kernels.mve_match import (
     INT8,
@@ -90,9 +90,14 @@ class Depthwise(ProgramFamily):
         if not core.mve:
             return super().variants(workload, core)
         found = self.vector_sketches(workload)
-        least = {name: _least(found[name], core) for name in ("patches", "lined") if name in found}
-        worth = {name: found[name] for name, cost in least.items() if cost <= _WORTH * min(least.values())}
-        return cheapest_first(worth, core, self.site) or cheapest_first(found, core, self.site)
+        vectors = {name: what for name, what in found.items() if name != VARIANT}
+        least = {name: _least(vectors[name], core) for name in ("patches", "lined") if name in vectors}
+        worth = {name: vectors[name] for name, cost in least.items() if cost <= _WORTH * min(least.values())}
+        variants = cheapest_first(worth, core, self.site) or cheapest_first(vectors, core, self.site)
+        # Without vectors is no way out of little memory.
+        if variants or cheapest_first(vectors, core, ANYWHERE, compared=False):
+            return variants
+        return cheapest_first(found, core, self.site)
 
 
 @lru_cache(maxsize=1024)
