@@ -91,6 +91,11 @@ class PatchSketch:
     def steps(self, knobs: Knobs) -> Iterator[str]:
         return patched(self.numbers(knobs))
 
+    def least_bytes(self, knobs: Knobs) -> int:
+        """Those of working memory that strips take."""
+        t = self.numbers(knobs)
+        return t.groups * FOUR * t.width * t.block
+
     def cost(self, knobs: Knobs) -> float:
         t, g = self.numbers(knobs), self.geometry
         several = -(-t.extent[1] // (PAIR if t.deep else FOUR))

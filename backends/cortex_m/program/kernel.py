@@ -332,15 +332,19 @@ def _possible(
 ) -> Iterator[dict[str, Choice]]:
     """The assignments for which a sketch has steps, those first that it thinks cheap.
 
-    Of one that promises those that a site has working memory for, with what they wait for memory. Of a group the first
+    Those that a site has working memory for, as far as a sketch tells; of one that promises with what they wait for
+    memory. Of a group the first
     one stands for all, and only those of the best groups are looked at.
     """
     waits = lru_cache(maxsize=1024)(partial(site.waits, pipeline=core.pipeline))
     promising = what if isinstance(what, Promising) else None
+    least_bytes: Callable[[Knobs], int] | None = getattr(what, "least_bytes", None)
 
     def priced(group: Iterable[dict[str, Choice]]) -> Iterator[tuple[float, dict[str, Choice]]]:
         for each in group:
             with suppress(RefusedError):
+                if least_bytes and site.most_scratch is not None and least_bytes(each) > site.most_scratch:
+                    continue
                 if promising and site.most_scratch is not None and not site.holds(promising.promise(each)):
                     return
                 waited = waits(tuple(promising.moved(each))) if promising and site.waits_for_memory else 0

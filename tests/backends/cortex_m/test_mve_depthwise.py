@@ -160,6 +160,16 @@ def test_windows_that_fit_no_patches_have_other_sketches(options, names):
     assert list(FAMILY.vector_sketches(layer.workload(FAMILY))) == names
 
 
+def test_little_memory_holds_patches_of_few_channels_or_nothing():
+    layer = mve_layers.depthwise(np.random.default_rng(17), (1, 10, 112, 32), (3, 3), pad=(0, 0, 1, 1))
+
+    def blocks(most: int) -> list[object]:
+        variants = Depthwise(site=Site(most_scratch=most)).variants(layer.workload(FAMILY), CORTEX_M55)
+        return [(each.name, each.knobs["block"][0]) for each in variants]
+
+    assert [blocks(most) for most in (1 << 14, 1 << 13, 1 << 12)] == [[("patches", 32)], [("patches", 16)], []]
+
+
 @pytest.mark.parametrize("name", ["patches", "lined", "program"])
 def test_steps_by_hand_begin_with_the_program_that_takes_them(name):
     layer = mve_layers.depthwise(np.random.default_rng(16), (1, 8, 8, 16), (3, 3), pad=SQUARE)
