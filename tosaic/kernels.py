@@ -65,9 +65,9 @@ class Kernel:
         sample = model_inputs(found.placed, [*found.samples[0].inputs, *found.states], seed=0)
         wide = wide_kernel_inputs(found.placed, sample).get(name, ())
         task = KernelTask.of(known[name], found.manifest.target.core, inputs=[array.tobytes() for array in wide])
-        (schedule,) = (kernel.schedule for kernel in found.manifest.kernels if kernel.name == name)
-        algorithms = task.algorithms
-        own = algorithms.get(schedule.partition(".")[0])
+        (kernel,) = (kernel for kernel in found.manifest.kernels if kernel.name == name)
+        algorithms = task.algorithms(parse_steps("\n".join(kernel.trace)))
+        own = algorithms.get(kernel.schedule.partition(".")[0])
         program, constants = own if own is not None else next(iter(algorithms.values()))
         return Kernel(program, constants, examples(task.module, seed=0, data=task.inputs))
 

@@ -257,11 +257,12 @@ class KernelFamily(ABC):
         """Static features of that kernel for the cost model; `scratch` is its working memory."""
 
     def trace(self, workload: Workload, schedule: Schedule, core: Core) -> Sequence[Step]:
-        """The primitives that make the kernel's nest; empty where the kernel is no nest."""
+        """The steps that make the kernel; empty where it is no program."""
         return ()
 
-    def algorithm(self, workload: Workload, core: Core) -> Algorithm | None:
-        """The program that steps given by hand begin with; None where the kernels are made otherwise.
+    def algorithm(self, workload: Workload, core: Core, steps: Sequence[Step] = ()) -> Algorithm | None:
+        """The program that steps given by hand begin with, of several the first that takes them; None where the kernels
+        are made otherwise.
 
         A family that has one generates a schedule of the variant `STEPS`, whose one knob of that name is their text.
         """

@@ -121,15 +121,14 @@ class KernelTask:
             for variant in family.variants(workload, self.core)
         )
 
-    @property
-    def algorithms(self) -> Mapping[str, Algorithm]:
+    def algorithms(self, steps: Sequence[Step] = ()) -> Mapping[str, Algorithm]:
         """What steps given by hand begin with, by family, the one that is asked first before the others.
 
         Raises:
             BackendError: no family that recognizes the function has a program for it on this core.
         """
         matches = self._facts.matches
-        found = {family.name: family.algorithm(workload, self.core) for family, workload in matches}
+        found = {family.name: family.algorithm(workload, self.core, steps) for family, workload in matches}
         known = {name: algorithm for name, algorithm in found.items() if algorithm is not None}
         if not known:
             raise BackendError(
@@ -169,7 +168,7 @@ class KernelTask:
             return ""
 
     def trace(self, schedule: Schedule) -> Sequence[Step]:
-        """The primitives that make the nest of a schedule; empty where its kernel is no nest."""
+        """The steps of a schedule; empty where its kernel is no program."""
         family, workload, own = self._owner(schedule)
         return family.trace(workload, own, self.core)
 
@@ -259,7 +258,8 @@ class StepMutations:
         if not task.is_program(schedule):
             return None
         family = schedule.variant.partition(".")[0]
-        program, steps, own = task.algorithms[family].program, task.trace(schedule), task.generate(schedule).symbol
+        steps, own = task.trace(schedule), task.generate(schedule).symbol
+        program = task.algorithms(steps)[family].program
         for _ in range(_DRAWS):
             with suppress(Error):
                 changed = print_steps(mutated(program, steps, task.core, rng))

@@ -56,7 +56,7 @@ def test_a_section_says_whose_program_the_steps_rewrite(tasks):
     y = g.conv2d(g.input((1, 6, 16, 1)), np.ones((1, 6, 1, 1)), np.zeros(1))
     module = g.module(g.requantize(y, "i8", np.array([0.05])))
     task = KernelTask.of(functions(module)["main"], CORE)
-    assert list(task.algorithms) == ["pool", "conv2d"]
+    assert list(task.algorithms()) == ["pool", "conv2d"]
     for header, variant in (("sum", "pool.steps"), ("sum: conv2d", "conv2d.steps"), ("sum:pool", "pool.steps")):
         assert Schedules.parse(f"[{header}]\n").given_to({"sum": task})["sum"].default().variant == variant
     assert _refusal("[cpu_0_conv2d: pol]\n", tasks) == (

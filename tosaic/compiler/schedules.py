@@ -116,8 +116,9 @@ class Schedules:
     def _given(self, name: str, task: KernelTask, section: Section) -> KernelTask:
         """A task with the steps of a section, each of which is legal."""
         begins = f"{self.file}:{section.line}, the schedule of `{name}`"
+        steps = [step for _, step in section.steps]
         try:
-            algorithms = task.algorithms
+            algorithms = task.algorithms(steps)
         except BackendError as error:
             raise Error(error.what, where=begins, why=error.why) from None
         family = section.family or next(iter(algorithms))
@@ -130,7 +131,7 @@ class Schedules:
             except Error as error:
                 where = f"{self.file}:{line}, the schedule of `{name}`"
                 raise Error(f"`{step}` is not legal here", where=where, why=error.what, hint=error.hint) from None
-        given = task.stepped([step for _, step in section.steps], family)
+        given = task.stepped(steps, family)
         try:
             given.generate(given.default())
         except BackendError as error:

@@ -44,6 +44,31 @@ def _apart(register: str, memory: str) -> Iterator[Row]:
     yield Row(names[1], lanes, "d[l] = a[l]", formals(d=m, a=q), store, align=width, masks=True, apart="d")
 
 
+def _patches() -> Iterator[Row]:
+    """Words of four bytes from where they lie apart; words, or their low bytes, to places at two strides; four vectors
+    interleaved."""
+    q, m, words = "i8 q", "i8 m", "vldrw.u32 {d}, [{a}, {o}]"
+    yield Row(
+        "vldrw.i8.apart",
+        16,
+        "d[4 * l + m] = a[l + m]",
+        formals(d=q, a=m),
+        words,
+        align=4,
+        apart="a",
+        inner=4,
+        dense=True,
+    )
+    for memory, letter in (("i8", "b"), ("i32", "w")):
+        operands, store = formals(d=f"{memory} m", a="i32 q"), f"vstr{letter}.32 {{a}}, [{{d}}, {{o}}]"
+        name, meaning, width = f"vstr{letter}.i32.apart.2", "d[l + m] = a[2 * l + m]", BYTES[memory]
+        yield Row(name, 4, meaning, operands, store, align=width, masks=True, apart="d", inner=2)
+    four = "{{{a0}, {a1}, {a2}, {a3}}}"
+    lines = "; ".join(f"vst4{part}.8 {four}, {{d}}" for part in range(4))
+    operands, meaning = formals(d=m, a=q), "d[4 * l + m] = a[l + 16 * m]"
+    yield Row("vst4.i8", 64, meaning, operands, lines, moves=64, together="a", inner=4)
+
+
 def _words(dtype: str) -> Iterator[Row]:
     """A vector of narrow elements from and to whole words, which reach farther."""
     lanes, reach = REGISTERS["q"] // BYTES[dtype], (-4 * _STEPS, 4 * _STEPS)
@@ -92,6 +117,20 @@ def zeros(dtype: str) -> Row:
     """Zeros."""
     lanes, text = REGISTERS["q"] // BYTES[dtype], f"vmov.i{8 * BYTES[dtype]} {{d}}, #0"
     return Row(f"vmov.zero.{dtype}", lanes, "d[l] = 0", formals(d=f"{dtype} q"), text, masks=True)
+
+
+def _moved_on(by: int) -> Row:
+    """Bytes of a vector to where those behind lie."""
+    operands, text = formals(d="i8 q", a="i8 q"), f"vshlc {{d}}, {{carry}}, #{8 * by}"
+    return Row(f"vshlc.{by}", 16 - by, f"d[l + {by}] = a[l]", operands, text, moves_in_place=True)
+
+
+def _moved_up() -> Row:
+    """Three bytes of each word to where the next one lies."""
+    operands, by = formals(d="i8 q", a="i8 q"), "{d}, {a}, #8"
+    return Row(
+        "vsli.8", 12, "d[4 * l + m + 1] = a[4 * l + m]", operands, f"vsli.32 {by}", first=f"vshl.i32 {by}", inner=3
+    )
 
 
 def _added(dtype: str) -> Row:
@@ -156,7 +195,9 @@ class Mve(Isa):
         *_words("i16"),
         *(row for both in _WIDTHS for row in moved(*both)),
         *(row for both in _WIDTHS for row in _apart(*both)),
+        *_patches(),
         Row("strd", 2, "d[l] = a[l]", formals(d="i32 m", a="i32 r"), "strd {a0}, {a1}, {d}", PAIR, 4, moves=PAIR[1]),
+        Row("ldrd", 2, "d[l] = a[l]", formals(d="i32 r", a="i32 m"), "ldrd {d0}, {d1}, {a}", PAIR, 4, moves=PAIR[1]),
         *(_near_to(dtype) for dtype in INTEGERS),
         Row("ldr.near", 1, "d = a", formals(d="i32 r", a="i32 m"), "ldr {d}, {a}", FAR, 4, moves=NEAR),
         Row("mov.0", 1, "d = 0", formals(d="i32 r"), "mov.w {d}, #0"),
@@ -168,12 +209,28 @@ class Mve(Isa):
             formals(d="i32 q", a="i32 r"),
             "vmov {d}[2], {d}[0], {a0}, {a2}; vmov {d}[3], {d}[1], {a1}, {a3}",
         ),
+        Row(
+            "vmov.3r",
+            3,
+            "d[l] = a[l]",
+            formals(d="i32 q", a="i32 r"),
+            "vmov {d}[2], {d}[0], {a0}, {a2}; vmov.32 {d}[1], {a1}",
+        ),
+        Row(
+            "vmov.2r",
+            2,
+            "d[l] = a[l]",
+            formals(d="i32 q", a="i32 r"),
+            "vmov.32 {d}[0], {a0}; vmov.32 {d}[1], {a1}",
+        ),
         *(spread(dtype) for dtype in INTEGERS),
         Row("vmov.i32", 4, "d[l] = a[l]", formals(d="i32 q", a="i32 q"), "vmov {d}, {a}", masks=True),
         *(_products(dtype) for dtype in ("i8", "i16")),
         *(row for dtype in INTEGERS for row in _joined(dtype)),
         *(_least(dtype) for dtype in ("i8", "i16")),
-        *(zeros(dtype) for dtype in ("i16", "i32")),
+        *(zeros(dtype) for dtype in INTEGERS),
+        _moved_up(),
+        *map(_moved_on, (1, 2)),
         *(_added(dtype) for dtype in ("i16", "i32")),
         *(row for dtype in INTEGERS for row in (*plain(dtype), *chosen(dtype, "s"), *shifts(dtype))),
         *(row for wide in ("i32", "i16") for row in (*narrowed(wide), *widened(wide))),

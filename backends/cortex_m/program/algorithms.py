@@ -142,7 +142,9 @@ def products(
     return without_unread(Program(arguments, body))
 
 
-def depthwise(geometry: Geometry, multiples: int, epilogue: Epilogue, element: str = "i8") -> Program:
+def depthwise(
+    geometry: Geometry, multiples: int, epilogue: Epilogue, element: str = "i8", *, by_element: bool = False
+) -> Program:
     """DEPTHWISE_CONV2D of int8 weights (channels, multiples, rows, columns) (TOSA 1.0, 2.3.4) and sums that fit int32,
     to the epilogue's type.
 
@@ -150,6 +152,7 @@ def depthwise(geometry: Geometry, multiples: int, epilogue: Epilogue, element: s
 
     Args:
         element: the type of the input.
+        by_element: whether each element of the copy, not each row, is told whether it lies above or below the image.
     """
     g = geometry
     height = (g.rows - 1) * g.stride[0] + g.span[0]
@@ -164,7 +167,8 @@ def depthwise(geometry: Geometry, multiples: int, epilogue: Epilogue, element: s
     sums = nested(each, **{f"s{name}": extent for name, extent in results.items()})
     result = Assign(parse_access("out[b, y, x, n, m]"), epilogue.of("S[b, n, m, y, x]", "[n, m]"))
     finish = nested(result, **results)
-    image = nested(padded_row(g, width, Access("edge")), cb=g.batch, cn=g.channels, cy=height)
+    line = _padded_elements(g, width) if by_element else padded_row(g, width, Access("edge"))
+    image = nested(line, cb=g.batch, cn=g.channels, cy=height)
     arguments = (
         Buffer("a", element, (g.batch, g.height, g.width, g.channels), "in"),
         Buffer("out", epilogue.element, (g.batch, g.rows, g.columns, g.channels, multiples), "out"),
@@ -176,6 +180,25 @@ def depthwise(geometry: Geometry, multiples: int, epilogue: Epilogue, element: s
     body = Alloc(Buffer("S", "i32", tuple(results.values()), "scratch"), seq(sums, finish))
     copy = Buffer("P", element, (g.batch, g.channels, height, width), "scratch")
     return without_unread(Program(arguments, Alloc(copy, seq(image, body))))
+
+
+def _padded_elements(g: Geometry, width: int) -> Statement:
+    """A row of the padded image of a channel: what lies left of the image, the image, what lies right of it."""
+    left = min(g.pad[2], width)
+    whole = min(g.width, width - left)
+    y, edge = Affine.of("cy") - g.pad[0], Access("edge")
+    pixel = Access("a", (Affine.of("cb"), y, Affine.of("cx"), Affine.of("cn")))
+    target = parse_access(f"P[cb, cn, cy, cx + {left}]")
+    inside: Statement = Assign(target, pixel)
+    if g.pad[0] or g.pad[1]:
+        inside = If((y, y * -1 + (g.height - 1)), inside, Assign(target, edge))
+    right = width - left - whole
+    parts = [
+        For("cl", left, Assign(parse_access("P[cb, cn, cy, cl]"), edge)),
+        For("cx", whole, inside),
+        For("cr", right, Assign(parse_access(f"P[cb, cn, cy, cr + {left + whole}]"), edge)),
+    ]
+    return seq(*(part for part, extent in zip(parts, (left, whole, right), strict=True) if extent))
 
 
 def matmul(batch: int, rows: int, depth: int, columns: int, epilogue: Epilogue, transposed: bool = False) -> Program:

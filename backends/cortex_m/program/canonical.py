@@ -102,7 +102,7 @@ class _Canonical:
                 yield from self._listed(s.body)
                 yield "end"
             case Instr():
-                yield f"{s.row.name} {s.lanes} {s.stride} {[self._value(operand) for operand in s.operands]}"
+                yield f"{s.row.name} {s.lanes} {s.stride} {s.inner} {[self._value(operand) for operand in s.operands]}"
             case Assign() | Reduce():
                 yield f"{type(s).__name__} {self._value(s.target)} {self._value(s.value)}"
 

@@ -165,6 +165,7 @@ DERIVED: Mapping[str, Callable[..., np.ndarray | None]] = MappingProxyType(
         "nothing_taken": _nothing,
         "less": _less,
         "half": _half,
+        "interleaved": lambda *values: np.stack(values, axis=-1),
         "negative": lambda values: -values,
         "begins": _begins,
         "same": _same,

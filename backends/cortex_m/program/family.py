@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from tosaic.backends.cortex_m.kernel import STEPS, Algorithm, KernelFamily, KernelSource, Workload
 from tosaic.backends.cortex_m.program.kernel import Sketched, cheapest_first, features_of, of_schedule
-from tosaic.backends.cortex_m.program.schedule import Step
+from tosaic.backends.cortex_m.program.schedule import Step, parse_steps, replayed
 from tosaic.backends.target import Core
-from tosaic.support.errors import BackendError
+from tosaic.support.errors import BackendError, Error
 from tosaic.tuner.space import Schedule, Variant
 
 VARIANT = "program"
 
 
 class ProgramFamily(KernelFamily):
-    """A family whose kernels are schedules of a program on cores without vectors; with MVE some are, and the others
-    come from a generator.
-
-    Of that, `vector_variants` and the others say what `variants` and its like say of all cores; by default there are
-    none.
-    """
+    """A family whose kernels are schedules of a program."""
 
     @abstractmethod
     def sketch(self, workload: Workload) -> Sketched | None:
@@ -30,44 +26,25 @@ class ProgramFamily(KernelFamily):
     def vector_sketches(self, workload: Workload) -> Mapping[str, Sketched]:
         """The schedules of its program for cores with MVE, by the name of the variant.
 
-        Their programs are the same, perhaps not that of `sketch`.
+        Their programs may differ, and be not that of `sketch`.
         """
         return {}
 
-    def vector_variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
-        return ()
-
-    def vector_kernel(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
-        raise BackendError(f"the family `{self.name}` has no kernels for a {core.name}")
-
-    def vector_trace(self, workload: Workload, schedule: Schedule, core: Core) -> Sequence[Step]:
-        return ()
-
-    def vector_features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
-        return {}
-
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
-        programs = cheapest_first(self._sketches(workload, core), core, self.site)
-        return programs or (self.vector_variants(workload, core) if core.mve else [])
+        return cheapest_first(self._sketches(workload, core), core, self.site)
 
     def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
-        what = self._program(workload, schedule, core)
-        if what is None:
-            return self.vector_kernel(workload, schedule, core)
+        what = self._known(workload, schedule, core)
         return of_schedule(what, schedule, core).source(self.name, what.constants)
 
     def trace(self, workload: Workload, schedule: Schedule, core: Core) -> Sequence[Step]:
-        what = self._program(workload, schedule, core)
-        return self.vector_trace(workload, schedule, core) if what is None else of_schedule(what, schedule, core).steps
+        return of_schedule(self._known(workload, schedule, core), schedule, core).steps
 
     def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
-        what = self._program(workload, schedule, core)
-        if what is None:
-            return self.vector_features(workload, schedule, core)
-        return features_of(what, schedule, core, self.site)
+        return features_of(self._known(workload, schedule, core), schedule, core, self.site)
 
-    def algorithm(self, workload: Workload, core: Core) -> Algorithm | None:
-        what = self._algorithm(workload, core)
+    def algorithm(self, workload: Workload, core: Core, steps: Sequence[Step] = ()) -> Algorithm | None:
+        what = self._algorithm(workload, core, steps)
         return None if what is None else Algorithm(what.program(), what.constants)
 
     def is_program(self, workload: Workload, schedule: Schedule, core: Core) -> bool:
@@ -80,14 +57,29 @@ class ProgramFamily(KernelFamily):
         what = self.sketch(workload)
         return {} if what is None else {VARIANT: what}
 
-    def _algorithm(self, workload: Workload, core: Core) -> Sketched | None:
+    def _algorithm(self, workload: Workload, core: Core, steps: Sequence[Step]) -> Sketched | None:
         """What steps that are given by hand begin with."""
-        return next(iter(self._sketches(workload, core).values()), None) or self.sketch(workload)
+        sketches = list(self._sketches(workload, core).values())
+        for what in sketches if steps else ():
+            with suppress(Error):
+                replayed(what.program(), tuple(steps))
+                return what
+        return sketches[0] if sketches else self.sketch(workload)
+
+    def _known(self, workload: Workload, schedule: Schedule, core: Core) -> Sketched:
+        """What the kernel of a schedule is a program of.
+
+        Raises:
+            BackendError: the family has no such variant.
+        """
+        what = self._program(workload, schedule, core)
+        if what is None:
+            raise BackendError(f"the family `{self.name}` has no variant `{schedule.variant}` for a {core.name}")
+        return what
 
     def _program(self, workload: Workload, schedule: Schedule, core: Core) -> Sketched | None:
-        """What the kernel of a schedule is a program of; None where it comes from a generator."""
         if schedule.variant == STEPS:
-            return self._algorithm(workload, core)
+            return self._algorithm(workload, core, parse_steps(str(schedule[STEPS])))
         return self._sketches(workload, core).get(schedule.variant)
 
 

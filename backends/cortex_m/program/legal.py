@@ -13,6 +13,7 @@ from tosaic.backends.cortex_m.program.rewriting import (
     around_of,
     loops_of,
     meaning_of,
+    nest_of,
     own_buffers,
     own_touches,
     touches,
@@ -69,8 +70,8 @@ def _uses(s: Statement, loops: tuple[For, ...], sure: bool, name: str) -> Iterat
                 use._replace(sure=sure) for use in then if use.how == "write" and _place(use, len(loops)) in written
             )
         case Instr():
-            lanes = meaning_of(s)
-            yield from (Use(how, access, (*loops, lanes), sure) for how, access in touches(lanes.body))
+            lanes, what = nest_of(meaning_of(s))
+            yield from (Use(how, access, (*loops, *lanes), sure) for how, access in touches(what))
         case Assign() | Reduce():
             yield from (Use(how, access, loops, sure) for how, access in own_touches(s))
         case _:

@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
 
 from tosaic.backends.cortex_m.program.block import VARIABLE, InstructionBlock
 from tosaic.backends.cortex_m.program.dependences import Dependences
@@ -23,25 +22,11 @@ from tosaic.support.errors import BackendError
 _REGISTER = re.compile(r"\b[qr]\d+\b")
 # Up to so many instructions, all orders that fit the registers are compared; beyond, the first three.
 _WORTH_COMPARING = 240
-_COMPARED = ("busiest", "loads", "first")
-PRIORITIES = ("best", "longest", "fewest", *_COMPARED)
-"""What goes first of what can start at once: what the most latency follows, what leaves the fewest vectors alive, what
-the busiest pipe waits for, loads before that, what stands first; `best` compares the last three."""
-
-
-class Issue(NamedTuple):
-    """How the list scheduler chooses.
-
-    Args:
-        priority: one of `PRIORITIES`.
-        window: how many of the instructions that stand next it chooses from.
-    """
-
-    priority: str = "best"
-    window: int = 48
-
-
-AS_BEST = Issue()
+_PRIORITIES = ("busiest", "loads", "first")
+"""What goes first of what can start at once: what the busiest pipe waits for, loads before that, what stands first; all
+are compared."""
+_WINDOW = 48
+"""How many of the instructions that stand next are chosen from."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +42,7 @@ class Ordered:
 
 
 @lru_cache(maxsize=1024)
-def ordered(block: InstructionBlock, pipeline: Pipeline | None, hoisted: int = 0, issue: Issue = AS_BEST) -> Ordered:
+def ordered(block: InstructionBlock, pipeline: Pipeline | None, hoisted: int = 0) -> Ordered:
     """List scheduling on the core's timings.
 
     Where lifetimes interlock so that the registers do not hold them, fewer vectors live at a time, then some are kept
@@ -67,31 +52,29 @@ def ordered(block: InstructionBlock, pipeline: Pipeline | None, hoisted: int = 0
     Args:
         pipeline: timings; None keeps the order that is given.
         hoisted: how many of the loads that open the turn are executed one turn ahead, at most.
-        issue: what is issued first.
 
     Raises:
         BackendError: the vectors do not fit the registers.
     """
     found: BackendError | None = None
-    priorities = _COMPARED if issue.priority == "best" else (issue.priority,)
     for loads in range(hoisted, -1, -1):
         graph = Dependences(block, decoder(pipeline) if pipeline else None, loads)
         homes_of: dict[tuple[int, ...], dict[int, str]] = {}
         lived = dict[str, int]()
-        for (most, spare), prefers in itertools.product(_attempts(len(block.vectors)), priorities):
+        for (most, spare), prefers in itertools.product(_attempts(len(block.vectors)), _PRIORITIES):
             if spare and homes_of:
                 break
             if not spare and lived.get(prefers, most) < most:  # the order stays the same
                 continue
             try:
-                ordering = _Order(graph, most, spare, Issue(prefers, issue.window), pipeline)
+                ordering = _Order(graph, most, spare, prefers, pipeline)
                 order = ordering.run()
                 lived[prefers] = ordering.lived
                 homes_of.setdefault(order, _allocate(graph, order))
             except BackendError as error:
                 found = found or error
                 continue
-            if pipeline is None or (prefers == priorities[-1] and len(order) > _WORTH_COMPARING):
+            if pipeline is None or (prefers == _PRIORITIES[-1] and len(order) > _WORTH_COMPARING):
                 break
         if homes_of:
             turns = {order: graph.turn(order, homes) for order, homes in homes_of.items()}
@@ -145,8 +128,8 @@ class _Order:
         lived: the most vectors that lived when one more was allowed.
     """
 
-    def __init__(self, graph: Dependences, most: int, spare: int, issue: Issue, pipeline: Pipeline | None) -> None:
-        self.graph, self.nodes, self.most, self.spare, self.issue = graph, graph.nodes, most, spare, issue
+    def __init__(self, graph: Dependences, most: int, spare: int, prefers: str, pipeline: Pipeline | None) -> None:
+        self.graph, self.nodes, self.most, self.spare, self.prefers = graph, graph.nodes, most, spare, prefers
         self.offsets_ahead = pipeline.offsets_ahead if pipeline else 0
         self.store_to_load = pipeline.store_to_load if pipeline else 0
         self.stored = -self.store_to_load - 1
@@ -164,7 +147,6 @@ class _Order:
         self.live = set(range(len(graph.crossing)))
         self.lived = 0
         self.busiest = self._busiest()
-        self.behind = self._behind() if issue.priority == "longest" else []
 
     def run(self) -> tuple[int, ...]:
         """The numbers of the instructions in the order of issue.
@@ -175,7 +157,7 @@ class _Order:
         order = list[int]()
         starts, begun = set(self.from_nothing), iter(self.from_nothing)
         first = next(begun, None)
-        for end in range(self.issue.window, self.issue.window + len(self.nodes)):
+        for end in range(_WINDOW, _WINDOW + len(self.nodes)):
             choices = [i for i in self.ready if i < end and (i == first or i not in starts) and self._may(i)]
             if not choices:
                 raise BackendError("the vectors of a turn do not fit the registers")
@@ -186,24 +168,11 @@ class _Order:
             order.append(best)
         return tuple(order)
 
-    def _rank(self, number: int) -> tuple[int, int, bool, int]:
+    def _rank(self, number: int) -> tuple[int, bool, bool, int]:
         """What is least of this goes first."""
-        node, start, priority = self.nodes[number], self._start(number), self.issue.priority
-        if priority == "longest":
-            return start, -self.behind[number], False, number
-        if priority == "fewest":
-            return start, (node.gives is not None) - len(self._dying(number)), False, number
-        later = priority == "loads" and node.access != "load"
-        idle = priority != "first" and self._pipe(number) != self.busiest
-        return start, later, idle, number
-
-    def _behind(self) -> list[int]:
-        """Cycles from the issue of each instruction to the end of the longest chain of results behind it."""
-        behind = [0] * len(self.nodes)
-        for number in reversed(range(len(self.nodes))):
-            fed = (behind[later] for later in self.needed_by[number] if number in self.nodes[later].fed_by)
-            behind[number] = self.nodes[number].timing.latency + max(fed, default=0)
-        return behind
+        later = self.prefers == "loads" and self.nodes[number].access != "load"
+        idle = self.prefers != "first" and self._pipe(number) != self.busiest
+        return self._start(number), later, idle, number
 
     def _busiest(self) -> str:
         held: dict[str, int] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 from tosaic.backends.cortex_m.isa.isa import registers_of, sets_of
 from tosaic.backends.cortex_m.program.rewriting import nest_of, parts_of, touches
@@ -41,6 +42,7 @@ LOOPS: Mapping[str, Callable[[For], bool]] = {
     "sums": lambda loop: loop.kind == "each" and all(isinstance(s, For | Seq | Reduce) for s in walk(loop.body)),
     "several": lambda loop: loop.kind == "each" and isinstance(loop.body, Seq | If),
     "conditional": lambda loop: any(isinstance(s, If) for s in walk(loop.body)),
+    "copying": lambda loop: isinstance(loop.body, For) and isinstance(loop.body.body, Assign),
     "hardware": lambda loop: loop.kind == "hardware_loop",
 }
 """What a loop must be to stand for an argument of each kind."""
@@ -61,9 +63,9 @@ def moves(program: Program, primitive: type[Primitive], core: Core) -> Iterator[
     What comes later goes with what stands before: a loop is of the nest right inside of a loop, touches a buffer, and
     computes an operation; a number is less than twice a loop's turns, and lanes go with one that assigns numbers; a
     dimension is one of a buffer, and a type no narrower than its own; rules and operations are those of what a buffer
-    is assigned, or operations are of one element. A loop behind a type reads a part of what the loop before reads of a
-    buffer. New names are fresh. Buffers that instructions hold stay as they are. Registers and instructions are those
-    of the core.
+    is assigned, or operations are of one element. Constants that go with one are of its shape and type. A loop behind a
+    type reads a part of what the loop before reads of a buffer. New names are fresh. Buffers that instructions hold
+    stay as they are. Registers and instructions are those of the core.
     """
     most = len(primitive.takes)
     for count in range(most - primitive.optional, most + 1):
@@ -137,6 +139,8 @@ def _choices(
         case str() if kind in BUFFERS:
             held = {o.buffer for s in program.statements if isinstance(s, Instr) for o in s.operands}
             yield from (name for name, b in program.buffers.items() if name not in held and BUFFERS[kind](b))
+        case "alike" if buffer is not None:
+            yield from (name for name, b in program.buffers.items() if name not in before and _alike(b, buffer))
         case "name":
             taken = {*program.names, *before}
             yield next(name for i in itertools.count() if (name := f"z{chr(ord('a') + i)}") not in taken)
@@ -169,6 +173,11 @@ def _choices(
             yield from sets_of(core)
         case "word":
             yield from primitive.words
+
+
+def _alike(b: Buffer, other: Buffer) -> bool:
+    """Whether buffers differ in their names alone."""
+    return b == replace(other, name=b.name)
 
 
 def _computed(loop: For) -> set[str]:

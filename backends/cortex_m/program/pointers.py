@@ -72,7 +72,7 @@ class Pointers:
         consts = [use.where.const for use in uses]
         steps = {after - before for before, after in itertools.pairwise(consts)}
         reached = max(consts) - min(consts) <= min(use.row.reach[1] for use in uses)
-        if reached or len(steps) != 1 or abs(step := steps.pop()) > min(use.row.moves for use in uses):
+        if reached or len(steps) != 1 or not _step(uses, step := steps.pop()):
             self.still(buffer, outer, uses)
             return
         name = self._named(buffer, outer + consts[0], moving=True)
@@ -99,14 +99,13 @@ class Pointers:
         best the last, and the others stand at a distance from there.
         """
         consts = [use.where.const for use in uses]
-        moves = min(use.row.moves for use in uses)
         steps = {after - before for before, after in zip(consts, [*consts[1:], consts[0] + stride], strict=True)}
-        if len(steps) == 1 and abs(step := steps.pop()) <= moves:
+        if len(steps) == 1 and _step(uses, step := steps.pop()):
             name = self._named(buffer, outer + consts[0], moving=True)
             for use in uses:
                 self.addresses[use.key] = Address(f"[{{{name}}}], #{step}", name, True)
             return
-        moved = stride if abs(stride) <= moves else 0
+        moved = stride if _step(uses, stride) else 0
         mover = _mover(uses, moved)
         if mover is None:
             near = [use for use in uses if use.row.reach[0] <= use.where.const - consts[-1] <= use.row.reach[1]]
@@ -158,7 +157,7 @@ class Pointers:
 
     def _moved(self, use: PointerUse, name: str, distance: int) -> None:
         """The access at which a pointer stands moves it on."""
-        if 0 < abs(distance) <= use.row.moves:
+        if distance and use.row.steps(distance):
             self.addresses[use.key] = Address(f"[{{{name}}}], #{distance}", name, True)
         elif distance:
             self.addresses[use.key] = Address(f"[{{{name}}}]", name, False, distance)
@@ -169,6 +168,11 @@ class Pointers:
         if moving:
             self.moving.add(name)
         return name
+
+
+def _step(uses: Sequence[PointerUse], distance: int) -> bool:
+    """Whether each of some accesses may move the pointer on by so many bytes."""
+    return all(use.row.steps(distance) for use in uses)
 
 
 def _mover(uses: Sequence[PointerUse], moved: int) -> int | None:

@@ -150,7 +150,7 @@ def _with_own(s: Statement, change: Callable[[Access], Access]) -> Statement:
         return s if target is s.target and new is s.value else type(s)(target, new)
     if isinstance(s, Instr):
         operands = tuple(map(change, s.operands))
-        return s if all(map(operator.is_, operands, s.operands)) else Instr(s.row, operands, s.limit, s.stride)
+        return s if all(map(operator.is_, operands, s.operands)) else replace(s, operands=operands)
     return s
 
 
@@ -185,7 +185,7 @@ def with_part(value: Value, old: Value, new: Value) -> Value:
 
 @lru_cache(maxsize=256)
 def meaning(row: Row) -> Assign | Reduce:
-    """What an instruction does in lane `l`, on its formal operands."""
+    """What an instruction does in lane `l`, and `m` of the inner level, on its formal operands."""
     return parse_statement(row.meaning)
 
 
@@ -197,7 +197,7 @@ def changes_target(row: Row) -> bool:
 
 
 def meaning_of(instr: Instr, lane: str = "l") -> For:
-    """An instruction as the loop that it stands for, on its operands; `lane` is its variable."""
+    """An instruction as the loops that it stands for, on its operands; their variables begin with `lane`."""
     base = {f.name: o for f, o in zip(instr.row.formals, instr.operands, strict=True)}
 
     def actual(formal: Access) -> Access:
@@ -205,15 +205,24 @@ def meaning_of(instr: Instr, lane: str = "l") -> For:
         if not formal.index or not start.index:  # All lanes are one number.
             return start
         *outer, inner = start.index
-        where = formal.index[0].at({"l": Affine.of(lane)})
-        return Access(start.buffer, (*outer, inner + where * (instr.stride if formal.buffer == instr.row.apart else 1)))
+        return Access(start.buffer, (*outer, inner + formal.index[0].at(_strides(instr, formal.buffer, lane))))
 
-    return For(lane, instr.lanes, with_accesses(meaning(instr.row), actual))
+    body: Statement = with_accesses(meaning(instr.row), actual)
+    if (inner := instr.row.inner) > 1:
+        body = For(f"{lane}m", inner, body)
+    return For(lane, instr.lanes // inner, body)
+
+
+def _strides(instr: Instr, formal: str, lane: str) -> Mapping[str, Affine]:
+    """What lanes of both levels count of an operand."""
+    apart = formal == instr.row.apart
+    stride, inner = (instr.stride, instr.inner) if apart else (1, 1)
+    return {"l": Affine.of(lane) * stride, "m": Affine.of(f"{lane}m") * inner}
 
 
 @lru_cache(maxsize=256)
 def _windows(row: Row) -> Mapping[str, Sequence[Affine]]:
-    """The elements of each operand that lane `l` of an instruction touches, counted from where the operand begins."""
+    """The elements of each operand that a lane of an instruction touches, counted from where the operand begins."""
     what, found = meaning(row), dict[str, list[Affine]]()
     for access in (what.target, *accesses(what.value)):
         found.setdefault(access.buffer, []).append(access.index[0] if access.index else Affine())
@@ -222,9 +231,10 @@ def _windows(row: Row) -> Mapping[str, Sequence[Affine]]:
 
 def window_bounds(instr: Instr, formal: str) -> tuple[int, int]:
     """The first and the last element that an instruction touches of an operand, counted from where that begins."""
-    stride = instr.stride if formal == instr.row.apart else 1
-    ends = [index.bounds({"l": instr.lanes - 1}) for index in _windows(instr.row).get(formal, ())]
-    return min((low for low, _ in ends), default=0) * stride, max((high for _, high in ends), default=0) * stride
+    inner = instr.row.inner
+    last, strides = {"l": instr.lanes // inner - 1, "lm": inner - 1}, _strides(instr, formal, "l")
+    ends = [index.at(strides).bounds(last) for index in _windows(instr.row).get(formal, ())]
+    return min((low for low, _ in ends), default=0), max((high for _, high in ends), default=0)
 
 
 def touches(statement: Statement) -> Iterator[tuple[How, Access]]:

@@ -6,7 +6,8 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
 
 from tosaic.backends.cortex_m.program.pointers import Address
-from tosaic.backends.cortex_m.program.tree import RefusedError
+from tosaic.backends.cortex_m.program.rewriting import meaning
+from tosaic.backends.cortex_m.program.tree import Reduce, RefusedError
 from tosaic.backends.cortex_m.program.vector_steps import VectorStep
 
 SHARED = "shared"
@@ -38,19 +39,63 @@ def sharing_numbers(steps: Sequence[VectorStep], names: Sequence[str], count: in
     Raises:
         RefusedError: more live at a time.
     """
-    reads = {name: number for number, step in enumerate(steps) for name in step.sources}
+    steps = _with_late_numbers(steps, names)
+    ends = _ends(steps)
     free, homes, found = [f"{SHARED}__{number}" for number in range(count)], dict[str, str](), list[VectorStep]()
+    last = dict[str, int]()
     for number, step in enumerate(steps):
-        over = [name for name in homes if reads[name] < number]
+        over = [name for name in homes if last[name] < number]
         free += [homes.pop(name) for name in over]
         for name in step.targets:
-            if name in names and name not in homes:
-                if not free:
-                    raise RefusedError(f"more than {count} numbers live in a block at a time")
-                homes[name] = free.pop(0)
+            if name in names:
+                if name not in homes:
+                    if not free:
+                        raise RefusedError(f"more than {count} numbers live in a block at a time")
+                    homes[name] = free.pop(0)
+                last[name] = ends.get((name, number), last.get(name, number))
         registers = {f: [homes.get(name, name) for name in each] for f, each in step.registers.items()}
         found.append(replace(step, registers=registers))
     return found
+
+
+def _ends(steps: Sequence[VectorStep]) -> dict[tuple[str, int], int]:
+    """By a name and the step that begins its number, the step that reads this for the last time."""
+    found, last = dict[tuple[str, int], int](), dict[str, int]()
+    for number, step in reversed(list(enumerate(steps))):
+        for name in step.targets:
+            if step.keeps or (isinstance(meaning(step.instr.row), Reduce) and not step.begins):
+                last.setdefault(name, number)
+            else:
+                found[name, number] = last.pop(name, number)
+        for name in step.sources:
+            last.setdefault(name, number)
+    return found
+
+
+def _with_late_numbers(steps: Sequence[VectorStep], names: Sequence[str]) -> list[VectorStep]:
+    """Steps with each load of numbers right before what reads them, or before a store."""
+    found, waiting = list[VectorStep](), list[VectorStep]()
+    for step in steps:
+        if step.targets and {*names}.issuperset(step.targets) and not step.sources:
+            waiting.append(step)
+            continue
+        due = [each for each in waiting if not step.targets or {*each.targets} & {*step.sources}]
+        waiting = [each for each in waiting if each not in due]
+        found += [*due, step]
+    return [*found, *waiting]
+
+
+def needed_first(steps: Sequence[VectorStep], made: str) -> tuple[list[VectorStep], list[VectorStep]]:
+    """Steps that a buffer needs to be made, and the others, which nothing among the first ones depends on."""
+    needed, first, rest = set[str](), list[VectorStep](), list[VectorStep]()
+    for step in reversed(steps):
+        own = any(name.rpartition("__")[0] == made for name in step.targets)
+        if own or not needed.isdisjoint(step.targets):
+            needed.update((*step.sources, *step.targets))
+            first.insert(0, step)
+        else:
+            rest.insert(0, step)
+    return first, rest
 
 
 def running_ahead(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -25,8 +25,10 @@ from tosaic.backends.cortex_m.program.tree import (
     Statement,
 )
 
-_BETWEEN = "between"
-"""The name of a vector that lives between the lines of a row."""
+_BETWEEN, CARRY = "between", "carry"
+"""The names of a vector that lives between the lines of a row, and of a number that means nothing."""
+_NUMBERED = re.compile(r"{(\w+\d)}")
+"""A register of an operand of several."""
 _VECTOR_FORM = re.compile(r"^(v\w+)(\.)")
 """The mnemonic of an instruction, up to its type; one that a mask may keep lanes from ends in a `t`."""
 
@@ -41,6 +43,7 @@ class VectorStep:
         keeps: whether lanes of its target are written before, which stay.
         begins: whether it begins its sum.
         mask: the line that sets its mask right before it; empty where nothing else changes that.
+        unwritten: registers of an operand of several that nobody wrote, as its text numbers them.
     """
 
     instr: Instr
@@ -49,6 +52,7 @@ class VectorStep:
     keeps: bool = False
     begins: bool = False
     mask: str = ""
+    unwritten: frozenset[str] = frozenset()
 
     @property
     def targets(self) -> Sequence[str]:
@@ -64,6 +68,8 @@ class VectorStep:
     def lines(self) -> list[str]:
         row = self.instr.row
         lines = [line.strip() for line in (row.first if self.begins else row.text).split(";")]
+        if self.unwritten:
+            lines = [line for line in lines if not self.unwritten.issuperset(_NUMBERED.findall(line))]
         if not self.instr.limit:
             return lines
         before = f"{self.mask}\\\\n" if self.mask else ""
@@ -76,27 +82,35 @@ class VectorStep:
             if formal.memory == "m":
                 assert address is not None
                 operands[formal.name] = f"{{{address.pointer}}}" if row.apart or row.gathers else address.text
+                if row.together:
+                    operands[formal.name] = f"[{{{address.pointer}}}]"
                 continue
             names = self.registers[formal.name]
             operands |= {f"{formal.name}{i}": f"{{{name}}}" for i, name in enumerate(names)}
             operands[formal.name] = f"{{{names[0]}}}"
         if (apart := distances(self)) is not None:
             operands["o"] = f"{{{apart.name}}}"
-        operands[_BETWEEN] = f"{{{_BETWEEN}}}"
+        operands |= {name: f"{{{name}}}" for name in (_BETWEEN, CARRY)}
         targets, found = tuple(self.targets), list[BlockInstruction]()
+        if row.moves_in_place:
+            both = (*targets, CARRY)
+            mnemonic, _, text = row.text.partition(" ")
+            return [BlockInstruction(mnemonic, text.format(**operands), both, both)]
         moved = (address.pointer,) if address is not None and address.moves else ()
         adds = (isinstance(meaning(row), Reduce) and not self.begins) or changes_target(row)
-        for number, line in enumerate(self.lines):
+        lines = self.lines
+        if moved and row.together:
+            lines = [*lines[:-1], f"{lines[-1]}!"]
+        for number, line in enumerate(lines):
             mnemonic, _, text = line.partition(" ")
             if text.startswith("{between}"):
                 found.append(BlockInstruction(mnemonic, text.format(**operands), (_BETWEEN,)))
                 continue
             again = tuple(name for name in targets if name in self.sources)
             keeps = targets if adds or self.keeps or number else again
-            writes, kept = (*targets, *moved), (*keeps, *moved)
-            found.append(
-                BlockInstruction(mnemonic, text.format(**operands), writes, kept, apart=bool(row.gathers) or row.early)
-            )
+            pointer = moved if number + 1 == len(lines) or not row.together else ()
+            writes, kept, early = (*targets, *pointer), (*keeps, *pointer), bool(row.gathers) or row.early
+            found.append(BlockInstruction(mnemonic, text.format(**operands), writes, kept, apart=early))
         if address is not None and address.behind:
             found += advance(address.pointer, address.behind)
         return found
@@ -127,21 +141,24 @@ def steps_of(
         lanes: of each vector that lives in the block, the first ones that have been written before; is changed.
         short: of each vector, the first lanes of a load whose mask brought 0 to others; is changed.
     """
-    found, zero, started = list[VectorStep](), dict[str, VectorStep](), set[str]()
+    found, zero, started, born = list[VectorStep](), dict[str, VectorStep](), set[str](), set[str]()
+    moved = dict[str, str]()
     steps = {id(s): _step(s, buffers) for s in part if isinstance(s, Instr)}
     for name in (name for step in steps.values() for name in step.targets):
         short.pop(name, None)
     for s in part:
         if isinstance(s, Alloc):
             own = {f"{s.buffer.name}__{i}" for i in range(s.buffer.size // s.buffer.lanes)}
-            started = started - own
+            started, born = started - own, born | own
+            moved = {name: place for name, place in moved.items() if name not in own}
             lanes.update(dict.fromkeys(own, 0) if s.buffer.memory == "q" else {})
             continue
         assert isinstance(s, Instr)
-        what, step = meaning(s.row), steps[id(s)]
+        step = _where_moved(steps[id(s)], moved)
+        what, step = meaning(s.row), _of_written(step, born - started - zero.keys())
         targets, sources = step.targets, step.sources
         moves = any(formal.memory == "m" for formal in s.row.formals)
-        partial = bool(what.target.index) and what.target.index[0]["l"] != 1
+        partial = bool(targets and what.target.index) and what.target.index[0]["l"] != 1
         known = [lanes.get(name, s.row.lanes) for name in targets]
         alone = not moves and bool(targets) and max(known) <= (0 if partial else s.limit)
         if s.limit and (alone or _adds_zeros(what, any(short.get(name) == s.limit for name in sources))):
@@ -158,9 +175,36 @@ def steps_of(
                 found.append(before)
         for name in targets:
             zero.pop(name, None)
-        found.append(VectorStep(step.instr, step.registers, step.target, partial and targets[0] in started, begins))
+        found.append(replace(step, keeps=partial and targets[0] in started, begins=begins))
         started.update(targets)
     return [*found, *zero.values()]
+
+
+def _where_moved(step: VectorStep, moved: dict[str, str]) -> VectorStep:
+    """A step with registers that have become others; one that moves in place adds to these, and takes one away.
+
+    Raises:
+        RefusedError: it reads what has been moved.
+    """
+    if not all(moved.get(name, name) for name in (*step.sources, *step.targets)):
+        raise RefusedError(f"{step.instr} takes a register whose lanes have moved on")
+    found = {formal: [moved.get(name, name) for name in names] for formal, names in step.registers.items()}
+    if step.instr.row.moves_in_place:
+        (source,), (target,) = step.sources, step.targets
+        moved |= {target: moved.get(source, source), source: ""}
+        found[step.target] = [moved[target]]
+    return replace(step, registers=found) if found != step.registers else step
+
+
+def _of_written(step: VectorStep, unwritten: Set[str]) -> VectorStep:
+    """A step that reads, of an operand of several registers, one that was written in place of each that was not."""
+    found, numbered = dict(step.registers), set[str]()
+    for formal, names in step.registers.items():
+        written = [name for name in names if name not in unwritten]
+        if formal not in (step.target, step.instr.row.together) and 0 < len(written) < len(names):
+            numbered |= {f"{formal}{i}" for i, name in enumerate(names) if name in unwritten}
+            found[formal] = [written[0] if name in unwritten else name for name in names]
+    return replace(step, registers=found, unwritten=frozenset(numbered)) if numbered else step
 
 
 def _adds_zeros(what: Assign | Reduce, short: bool) -> bool:
@@ -204,20 +248,25 @@ def mask_of(steps: Iterable[VectorStep]) -> tuple[int, int] | None:
 
 
 class Distances(NamedTuple):
-    """A vector of distances: lanes of so many bits, and bytes from lane to lane."""
+    """A vector of distances: lanes of so many bits, and bytes from lane to lane; of two levels, `inner` bytes between
+    lanes of a group of `together`."""
 
     bits: int
     bytes: int
+    together: int = 1
+    inner: int = 0
 
     @property
     def name(self) -> str:
         """Its name in C."""
-        return f"apart__{self.bits}_{self.bytes}"
+        groups = f"_{self.together}_{self.inner}" if self.together > 1 else ""
+        return f"apart__{self.bits}_{self.bytes}{groups}"
 
     @property
     def declared(self) -> str:
         """C that declares it."""
-        numbers = (self.bytes * lane for lane in range(128 // self.bits))
+        places = (divmod(lane, self.together) for lane in range(128 // self.bits))
+        numbers = (group * self.bytes + lane * self.inner for group, lane in places)
         data = b"".join(number.to_bytes(self.bits // 8, "little") for number in numbers)
         return f"const uint8_t {self.name} __attribute__((vector_size(16))) = {{{', '.join(map(str, data))}}};"
 
@@ -228,4 +277,35 @@ def distances(step: VectorStep) -> Distances | None:
     if not row.apart:
         return None
     dtypes = {formal.name: BYTES[formal.dtype] for formal in row.formals}
-    return Distances(8 * max(dtypes.values()), step.instr.stride * dtypes[row.apart])
+    width = dtypes[row.apart]
+    bits, apart = 8 * max(dtypes.values()), step.instr.stride * width
+    if row.dense:
+        return Distances(bits * row.inner, apart)
+    return Distances(bits, apart, row.inner, step.instr.inner * width) if row.inner > 1 else Distances(bits, apart)
+
+
+class SpreadNumber(NamedTuple):
+    """A vector with a C variable in each of so many lanes."""
+
+    name: str
+    number: str
+    lanes: int
+
+    @property
+    def declared(self) -> str:
+        """C that declares it."""
+        kind = {4: "int32_t", 8: "int16_t", 16: "int8_t"}[self.lanes]
+        numbers = ", ".join([self.number] * self.lanes)
+        return f"const {kind} {self.name} __attribute__((vector_size(16))) = {{{numbers}}};"
+
+
+def spread_number(step: VectorStep) -> SpreadNumber | None:
+    """That which an instruction makes; None of others."""
+    row, what = step.instr.row, meaning(step.instr.row)
+    kinds = {formal.name: (formal.memory, formal.dtype) for formal in row.formals}
+    if not isinstance(what.value, Access) or what.value.index or "f32" in (dtype for _, dtype in kinds.values()):
+        return None
+    if kinds[what.target.buffer][0] != "q" or kinds[what.value.buffer][0] != "r" or step.instr.limit:
+        return None
+    (name,), (number,) = step.targets, step.sources
+    return SpreadNumber(name, number, row.lanes)

@@ -6,7 +6,10 @@ Vectors that live in several, and general registers, have names of their own.
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from tosaic.backends.cortex_m.program.assembly import flat
@@ -16,16 +19,34 @@ from tosaic.backends.cortex_m.program.dependences import opening_loads
 from tosaic.backends.cortex_m.program.inline_assembly import VECTORS, assembly, low_registers
 from tosaic.backends.cortex_m.program.list_scheduler import Ordered, cycles_of, ordered
 from tosaic.backends.cortex_m.program.pointers import SPREADS, Pointers, PointerUse, bytes_ahead, planned
-from tosaic.backends.cortex_m.program.tree import BYTES, Alloc, Buffer, For, Instr, RefusedError, Statement
-from tosaic.backends.cortex_m.program.vector_order import SHARED, behind_loop, running_ahead, sharing_numbers
-from tosaic.backends.cortex_m.program.vector_steps import VectorStep, distances, mask_of, names_of, steps_of
+from tosaic.backends.cortex_m.program.rewriting import meaning
+from tosaic.backends.cortex_m.program.tree import BYTES, Alloc, Buffer, For, Instr, Reduce, RefusedError, Statement
+from tosaic.backends.cortex_m.program.vector_order import (
+    SHARED,
+    behind_loop,
+    needed_first,
+    running_ahead,
+    sharing_numbers,
+)
+from tosaic.backends.cortex_m.program.vector_steps import (
+    CARRY,
+    Distances,
+    SpreadNumber,
+    VectorStep,
+    distances,
+    mask_of,
+    names_of,
+    spread_number,
+    steps_of,
+)
 from tosaic.backends.target import Pipeline
 from tosaic.support.errors import BackendError
 
 _NUMBERS = ("r0", "r2", "r4", "r8", "r10", "r12", "r6")
 """General registers of a block: sums of products want even ones."""
-_FEW_NUMBERS = 2
-"""Of them where pointers take the others."""
+_FEW = 2
+_OTHERS = ("r1", "r3", "r5", "r9")
+"""Those of numbers that are no sums, where there are too many."""
 _GENERAL = 13
 _LOW = tuple(f"r{i}" for i in range(8))
 _REACH_OF_LOOP = 4000
@@ -78,14 +99,19 @@ def vector_block(
     loop = outer[at] if at < len(outer) else None
     assert loop is None or isinstance(loop, For)
     parts = [outer[:at], flat(loop.body) if loop is not None else [], outer[at + 1 :]]
-    try:
-        return _Vectors(parts, loop, buffers, pipeline, _NUMBERS).block(last)
-    except _CrowdedError:
-        return _Vectors(parts, loop, buffers, pipeline, _NUMBERS[:_FEW_NUMBERS]).block(last)
+    for count, outside in itertools.product(range(len(_NUMBERS), _FEW, -1), (False, True)):
+        with suppress(_CrowdedError):
+            return _Vectors(parts, loop, buffers, pipeline, _NUMBERS[:count], outside=outside).block(last)
+    return _Vectors(parts, loop, buffers, pipeline, _NUMBERS[:_FEW], outside=False).block(last)
 
 
 class _Vectors:
-    """A block as parts: before its loop, a turn, and behind."""
+    """A block as parts: before its loop, a turn, and behind.
+
+    Args:
+        numbers: the general registers of sums.
+        outside: whether numbers from outside that stay in all lanes are vectors of C, as general registers are few.
+    """
 
     def __init__(
         self,
@@ -94,6 +120,8 @@ class _Vectors:
         buffers: Mapping[str, Buffer],
         pipeline: Pipeline | None,
         numbers: Sequence[str],
+        *,
+        outside: bool,
     ) -> None:
         self.loop, self.buffers, self.pipeline = loop, buffers, pipeline
         allocs = [s.buffer for part in parts for s in part if isinstance(s, Alloc)]
@@ -104,8 +132,10 @@ class _Vectors:
         self.parts = behind_loop([steps_of(part, buffers, written, short) for part in parts])
         self.names = [names_of(part) for part in self.parts]
         self.mask = mask_of(step for part in self.parts for step in part)
-        apart = (distances(step) for part in self.parts for step in part)
-        self.distances = [each for each in dict.fromkeys(apart) if each is not None]
+        apart = dict.fromkeys(distances(step) for part in self.parts for step in part)
+        self.constants: list[Distances | SpreadNumber] = [each for each in apart if each is not None]
+        if outside and loop is not None:
+            self._spread_outside()
         conditions = any(step.has_condition for part in self.parts for step in part)
         self.predicates = bool(self.mask) or conditions
         self.taken = set[str]()
@@ -116,8 +146,13 @@ class _Vectors:
             self._masked_each()
         lasting = loop is not None or (self.mask and conditions)
         self.numbers = tuple(name for name in numbers if not lasting or name not in self.taken)
+        self.carry = dict[str, str]()
+        if any(step.instr.row.moves_in_place for part in self.parts for step in part):
+            *numbers, carry = self.numbers
+            self.numbers, self.carry = tuple(numbers), {CARRY: carry}
+            self.taken.add(carry)
         self.homes, self.held = self._homes(), self._held()
-        self.free = VECTORS[: len(VECTORS) - len(self.held) - len(self.distances)]
+        self.free = VECTORS[: len(VECTORS) - len(self.held) - len(self.constants)] or VECTORS[:1]
         self.first = self._opening() if loop is not None and loop.turns > 1 else 0
         if not self.first:
             turn = 0 if loop is None else 1
@@ -137,6 +172,19 @@ class _Vectors:
                 f"{len(self.pointers.starts)} pointers, {len(self.homes)} sums and {len(self.read)} numbers do not fit "
                 "the general registers"
             )
+
+    def _spread_outside(self) -> None:
+        """Numbers from outside that are written to all lanes before the loop are vectors of C."""
+        written = Counter(name for part in self.parts for step in part for name in step.targets)
+        found = {step: spread for step in self.parts[0] if (spread := spread_number(step)) is not None}
+        moved = {
+            step: spread
+            for step, spread in found.items()
+            if written[spread.name] == 1 and spread.number.rpartition("__")[0] not in self.inside
+        }
+        self.parts[0] = [step for step in self.parts[0] if step not in moved]
+        self.names[0] = names_of(self.parts[0])
+        self.constants += moved.values()
 
     def _masked_each(self) -> None:
         """Each instruction with a mask sets it, as conditions on values have the same register."""
@@ -165,6 +213,8 @@ class _Vectors:
         ]
         staying = [name for name in self._staying("r") if any(name in part for part in numbers)]
         alone = [[name for name in part if name not in staying] for part in numbers]
+        others = self._others(alone, len(self.numbers) - len(staying))
+        alone = [[name for name in names if name not in others] for names in alone]
         for part, names in enumerate(alone):
             if len(staying) + len(names) > len(self.numbers):
                 self.parts[part] = sharing_numbers(self.parts[part], names, len(self.numbers) - len(staying))
@@ -172,26 +222,56 @@ class _Vectors:
                 alone[part] = [name for name in self.names[part] if name.rpartition("__")[0] == SHARED]
         if len(staying) > len(self.numbers):
             raise RefusedError(f"{len(staying)} numbers stay in a block of {len(self.numbers)} registers for them")
-        return dict(zip(staying, self.numbers, strict=False)) | {
-            name: register for part in alone for name, register in zip(part, self.numbers[len(staying) :], strict=False)
-        }
+        return (
+            dict(zip(staying, self.numbers, strict=False))
+            | others
+            | {
+                name: register
+                for part in alone
+                for name, register in zip(part, self.numbers[len(staying) :], strict=False)
+            }
+        )
+
+    def _others(self, alone: Sequence[Sequence[str]], count: int) -> dict[str, str]:
+        """Registers of their own for numbers that are no sums, where more than so many live in a part at a time."""
+        found = dict[str, str]()
+        for part, names in enumerate(alone):
+            sums = {
+                name
+                for step in self.parts[part]
+                if isinstance(meaning(step.instr.row), Reduce)
+                for name in step.targets
+            }
+            try:
+                sharing_numbers(self.parts[part], names, count)
+            except RefusedError:
+                found |= zip([name for name in names if name not in sums], _OTHERS, strict=False)
+        return found
 
     def _staying(self, kind: str) -> list[str]:
         """The registers of a class that several parts name."""
         parts = [{name for name, its in part.items() if its == kind} for part in self.names]
-        return [n for n in dict.fromkeys(n for p in self.names for n in p) if sum(n in part for part in parts) > 1]
+        known = {each.name for each in self.constants}
+        names = (name for part in self.names for name in part if name not in known)
+        return [name for name in dict.fromkeys(names) if sum(name in part for part in parts) > 1]
 
     def _held(self) -> dict[str, str]:
-        """The registers of vectors that live in several parts."""
-        held = self._staying("q")
-        if len(held) > len(VECTORS) - 1:
+        """The registers of vectors that live in several parts, or follow each other."""
+        together = dict.fromkeys(
+            name for part in self.parts for step in part for name in step.registers.get(step.instr.row.together, ())
+        )
+        held = [*reversed(together), *(name for name in self._staying("q") if name not in together)]
+        if len(held) > len(VECTORS) - (not together):
             raise RefusedError(f"{len(held)} vectors stay in registers, of {len(VECTORS)}")
         return dict(zip(held, reversed(VECTORS), strict=False))
 
     # What runs a turn ahead.
 
     def _opening(self) -> int:
-        """How many instructions of a turn run in the one before: those up to where a buffer is made first."""
+        """How many instructions of a turn run in the one before: those that a buffer needs to be made first.
+
+        Others among them move behind.
+        """
         ahead = self.loop.ahead if self.loop is not None else 0
         if not isinstance(ahead, str):
             return 0
@@ -200,7 +280,9 @@ class _Vectors:
             if any(name.rpartition("__")[0] == ahead for name in step.sources):
                 break
             count = number if any(name.rpartition("__")[0] == ahead for name in step.targets) else count
-        return count
+        first, rest = needed_first(self.parts[1][:count], ahead)
+        self.parts[1] = [*first, *rest, *self.parts[1][count:]]
+        return len(first)
 
     def _late(self, steps: Sequence[VectorStep]) -> list[VectorStep]:
         """The steps with each load, and each number that goes to all lanes, right before what reads its vector."""
@@ -225,14 +307,18 @@ class _Vectors:
         return None
 
     def _code(self, part: int) -> list[BlockInstruction]:
-        return [i for step in self.parts[part] for i in step.made(self.pointers.addresses.get(step))]
+        return self._made(self.parts[part])
+
+    def _made(self, steps: Sequence[VectorStep]) -> list[BlockInstruction]:
+        return [i for step in steps for i in step.made(self.pointers.addresses.get(step))]
 
     def _ordered(
         self, body: Sequence[BlockInstruction], opening: Sequence[BlockInstruction] = (), hoisted: int = 0
     ) -> Ordered:
         fixed = {name: f"%[{name}]" for name in (*self.pointers.starts, *self.read)}
-        fixed |= {each.name: f"%q[{each.name}]" for each in self.distances}
-        block = InstructionBlock(tuple(body), {**fixed, **self.homes, **self.held}, self.free, tuple(opening))
+        fixed |= {each.name: f"%q[{each.name}]" for each in self.constants}
+        registers = {**fixed, **self.homes, **self.held, **self.carry}
+        block = InstructionBlock(tuple(body), registers, self.free, tuple(opening))
         if len(opening_loads(block, hoisted)) == hoisted:
             try:
                 found = ordered(block, self.pipeline, hoisted)
@@ -254,7 +340,7 @@ class _Vectors:
         turn, turns = tuple[str, ...](), 0
         if self.loop is not None:
             turns = self.loop.turns
-            opening = sum(len(step.lines) for step in self.parts[1][: self.first])
+            opening = len(self._made(self.parts[1][: self.first]))
             code = [*self._code(1), *self.pointers.advances]
             hoisted = self.loop.ahead if isinstance(self.loop.ahead, int) and turns > 1 else 0
             if isinstance(self.loop.ahead, str) and not opening:
@@ -263,7 +349,9 @@ class _Vectors:
                 raise RefusedError(f"a hardware loop of {len(code)} instructions is too long")
             found = self._ordered(code[opening:], code[:opening], hoisted)
             turn, before = found.turn, [*before, *found.entry]
-            if opening or self._passes_end(hoisted, last):
+            fixed = {*self.homes, *self.held, *self.read}
+            ahead = running_ahead(self.parts[1], hoisted, fixed, self.pointers.addresses)
+            if self._passes_end(self.parts[1][: self.first] if opening else ahead, last):
                 after, turns = [*found.last, *after], turns - 1
         after = [*after, f"vmsr p0, {other}"] if self.predicates else after
         if turns > _MOST_TURNS:
@@ -272,16 +360,16 @@ class _Vectors:
             self._statement(before, turn, after, turns), self.pointers, self._cycles(before, turn, after, turns)
         )
 
-    def _passes_end(self, hoisted: int, last: Mapping[str, int]) -> bool:
-        """Whether a load that runs ahead of the last turn may read behind its buffer."""
+    def _passes_end(self, ahead: Sequence[VectorStep], last: Mapping[str, int]) -> bool:
+        """Whether steps that run ahead of the last turn may read behind a buffer, or write."""
         assert self.loop is not None
-        fixed = {*self.homes, *self.held, *self.read}
-        ahead = running_ahead(self.parts[1], hoisted, fixed, self.pointers.addresses)
+        if any(not step.targets for step in ahead):
+            return True
         uses = [use for step in ahead if (use := self._use(step)) is not None]
         for use in uses:
             b = self.buffers[use.buffer]
             end = b.bytes + SLACK * (b.memory in ("const", "scratch"))
-            span = max(_VECTOR, use.row.lanes * use.stride)
+            span = max(_VECTOR, use.row.lanes // use.row.inner * use.stride)
             if use.where[self.loop.var] and bytes_ahead(use, self.loop, last) + span > end:
                 return True
         return False
@@ -293,9 +381,9 @@ class _Vectors:
         changes = [name for name in starts if name in moving]
         reads = [*(name for name in starts if name not in moving), *self.read]
         numbers = sorted({*self.homes.values()} | self.taken)
-        constants = [each.name for each in self.distances]
+        constants = [each.name for each in self.constants]
         statement = assembly(before, turn, after, turns, changes, reads, numbers, constants, vectors)
-        return [*(each.declared for each in self.distances), *statement]
+        return [*(each.declared for each in self.constants), *statement]
 
     def _cycles(self, before: Sequence[str], turn: Sequence[str], after: Sequence[str], turns: int) -> int:
         if self.pipeline is None:

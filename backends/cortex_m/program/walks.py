@@ -12,7 +12,7 @@ from typing import NamedTuple
 from tosaic.backends.cortex_m.footprint import ArrayAccess, Place, Walk
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.ops import LOOKUP
-from tosaic.backends.cortex_m.program.rewriting import accesses, loops_of, meaning_of, parts_of, touches, under
+from tosaic.backends.cortex_m.program.rewriting import accesses, loops_of, meaning_of, nest_of, parts_of, touches, under
 from tosaic.backends.cortex_m.program.tree import (
     BYTES,
     Access,
@@ -43,12 +43,12 @@ def walks(program: Program) -> list[Walk]:
     for s, outside in under(program.body):
         if not isinstance(s, Assign | Reduce | Instr):
             continue
-        lanes = meaning_of(s) if isinstance(s, Instr) else None
-        loops = (*loops_of(outside), *([lanes] if lanes is not None else []))
+        lanes, what = nest_of(meaning_of(s) if isinstance(s, Instr) else s)
+        loops = (*loops_of(outside), *lanes)
         around = tuple(f for f in loops_of(outside) if f.kind != "unroll")
         _, uses = found.setdefault(tuple(f.var for f in around), (around, {}))
-        moved = _moved(program, s, loops) if lanes is None else {}
-        for how, access in touches(s if lanes is None else lanes.body):
+        moved = _moved(program, s, loops)
+        for how, access in touches(what):
             b = program.buffers[access.buffer]
             if not b.in_registers:
                 key = _Key(_PLACES[b.memory], b.name, how != "read")

@@ -16,7 +16,6 @@ from tosa_graphs import Graph
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.kernel import Site
 from tosaic.backends.cortex_m.kernels.conv2d import Conv2d
-from tosaic.backends.cortex_m.kernels.mve import shift_factors
 from tosaic.backends.cortex_m.program.tree import RefusedError
 from tosaic.support.mlir import functions
 from tosaic.tuner.space import Space, Variant
@@ -88,21 +87,6 @@ def test_equal_shapes_share_code_and_differ_in_params():
     assert sources[0].symbol == sources[1].symbol
     assert sources[0].text == sources[1].text
     assert sources[0].params != sources[1].params
-
-
-def test_shift_factors_round_as_the_spec():
-    rng = np.random.default_rng(3)
-    shift = np.arange(2, 63).astype(np.int8)
-    multiplier = rng.integers(1 << 30, 1 << 31, shift.size).astype(np.int32)
-    scale, right, left = (factor.astype(object) for factor in shift_factors(multiplier, shift))
-    for value in (0, 1, -1, 12345, -54321, (1 << 30) - 1, -(1 << 30)):
-        for i, bits in enumerate(int(s) for s in shift):
-            if not -(1 << (bits - 1)) <= value < 1 << (bits - 1):
-                continue
-            want = (value * int(multiplier[i]) + (1 << (bits - 1))) >> bits
-            high = (value << left[i]) * scale[i] >> 31
-            assert -(1 << 31) <= value << left[i] < 1 << 31
-            assert (high + (1 << (-right[i] - 1))) >> -right[i] == want
 
 
 def _function(**changes):

@@ -4,32 +4,43 @@ from __future__ import annotations
 
 import itertools
 import random
-from dataclasses import replace
-from itertools import product
 
 import mve_layers
 import numpy as np
 import pytest
 from board import run_cases
-from slow_memory import SLOW_MEMORY
 
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
-from tosaic.backends.cortex_m.kernel import ANYWHERE, Site
+from tosaic.backends.cortex_m.kernel import ANYWHERE, STEPS, Site
 from tosaic.backends.cortex_m.kernels.depthwise import Depthwise
-from tosaic.backends.cortex_m.kernels.mve_match import Geometry
-from tosaic.backends.cortex_m.nest.patch_turn import ALL_AHEAD
-from tosaic.backends.cortex_m.nest.patches import Patches
-from tosaic.backends.cortex_m.program.kernel import cheapest_first
-from tosaic.support.errors import BackendError
+from tosaic.backends.cortex_m.kernels.patch_sketch import PatchSketch
+from tosaic.backends.cortex_m.program.kernel import assigned, assignments, built, cheapest_first
+from tosaic.backends.cortex_m.program.schedule import print_steps
+from tosaic.backends.cortex_m.program.tree import RefusedError
 from tosaic.tuner.space import Schedule, Space
 
 FAMILY = Depthwise()
+SQUARE = (1, 1, 1, 1)
+
+
+def legal(layer: mve_layers.Layer, **chosen: object) -> list[Schedule]:
+    """The schedules of a layer with some choices given, as far as they are legal."""
+    what = FAMILY.vector_sketches(layer.workload(FAMILY))["patches"]
+    found = []
+    for each in assignments(what.knobs(CORTEX_M55)):
+        if all(each[name] == choice for name, choice in chosen.items()):
+            try:
+                built(what, assigned(each), CORTEX_M55)
+            except RefusedError:
+                continue
+            found.append(Schedule.of("patches", **each))
+    return found
 
 
 def test_random_layers_and_schedules_are_exact(tmp_path):
     rng, choose = np.random.default_rng(0), random.Random(0)
     cases = []
-    for _ in range(25):
+    for _ in range(10):
         window = mve_layers.random_window(rng, largest_kernel=5)
         clamp = (int(rng.integers(-128, 0)), int(rng.integers(0, 128))) if rng.integers(2) else None
         layer = mve_layers.depthwise(
@@ -50,14 +61,34 @@ def test_random_layers_and_schedules_are_exact(tmp_path):
 @pytest.mark.parametrize("shifts", [(16, 31), (30, 34), (45, 62)])
 def test_shifts_over_the_whole_range_are_exact(tmp_path, shifts):
     rng = np.random.default_rng(shifts[0])
-    layers = [mve_layers.depthwise(rng, (1, 6, 7, 9), (3, 3), shifts=shifts, pad=(1, 1, 1, 1)) for _ in range(3)]
+    layers = [mve_layers.depthwise(rng, (1, 6, 7, 9), (3, 3), shifts=shifts, pad=SQUARE) for _ in range(3)]
     assert all(outcome.exact for outcome in run_cases([layer.case(FAMILY) for layer in layers], tmp_path))
 
 
-def test_schedules_of_one_layer_are_exact(tmp_path):
-    layer = mve_layers.depthwise(np.random.default_rng(1), (2, 9, 7, 20), (3, 3), pad=(1, 1, 1, 1))
-    space, choose = layer.space(FAMILY), random.Random(2)
-    cases = [layer.case(FAMILY, space.sample(choose)) for _ in range(80)]
+@pytest.mark.parametrize(
+    ("shape", "kernel", "options"),
+    [
+        ((2, 9, 7, 48), (3, 3), {"pad": SQUARE}),
+        ((1, 8, 10, 24), (3, 3), {"pad": SQUARE, "clamp": (-100, 90), "shifts": (31, 31)}),
+        ((1, 8, 8, 16), (3, 3), {"pad": SQUARE, "table": True}),
+        ((1, 9, 9, 20), (3, 3), {"pad": SQUARE, "stride": (2, 2)}),
+        ((1, 6, 6, 32), (3, 3), {"pad": (0, 1, 0, 1), "stride": (2, 2)}),
+        ((1, 7, 6, 32), (5, 5), {"pad": (2, 2, 2, 2)}),
+        ((1, 8, 8, 33), (5, 5), {"pad": (1, 2, 1, 2), "stride": (2, 2)}),
+        ((1, 6, 9, 18), (2, 3), {"pad": (0, 0, 1, 0)}),
+        ((1, 9, 8, 16), (3, 3), {"pad": (2, 2, 2, 2), "dilation": (2, 2)}),
+        ((1, 4, 31, 16), (3, 3), {"pad": SQUARE}),
+        ((1, 8, 8, 16), (3, 3), {"pad": SQUARE, "clamp": (-100, 90), "shifts": (28, 36), "table": True}),
+        ((1, 7, 6, 32), (5, 5), {"pad": (2, 2, 2, 2), "clamp": (-100, 90), "shifts": (32, 40)}),
+        ((1, 12, 12, 17), (4, 4), {"pad": (0, 1, 0, 2), "stride": (3, 2)}),
+    ],
+    ids=str,
+)
+def test_schedules_of_one_layer_are_exact(tmp_path, shape, kernel, options):
+    layer = mve_layers.depthwise(np.random.default_rng(1), shape, kernel, **options)
+    schedules = legal(layer)
+    assert len(schedules) >= 2
+    cases = [layer.case(FAMILY, each) for each in random.Random(2).sample(schedules, min(10, len(schedules)))]
     for outcome in run_cases(cases, tmp_path):
         assert outcome.exact, outcome
 
@@ -66,123 +97,110 @@ def test_schedules_of_one_layer_are_exact(tmp_path):
 def test_results_of_32_bits_are_exact(tmp_path, window):
     """The first of two roundings."""
     layer = mve_layers.depthwise(
-        np.random.default_rng(4), (2, 9, 7, 20), (3, 3), shifts=(30, 33), pad=(1, 1, 1, 1), element="i32", **window
+        np.random.default_rng(4), (2, 9, 7, 20), (3, 3), shifts=(30, 33), pad=SQUARE, element="i32", **window
     )
     space, choose = layer.space(FAMILY), random.Random(3)
-    cases = [layer.case(FAMILY), *(layer.case(FAMILY, space.sample(choose)) for _ in range(12))]
+    cases = [layer.case(FAMILY), *(layer.case(FAMILY, space.sample(choose)) for _ in range(4))]
     for outcome in run_cases(cases, tmp_path):
         assert outcome.exact, outcome
 
 
-@pytest.mark.parametrize("tile", [(2, 2), (4, 1), (1, 4), (1, 1)])
-@pytest.mark.parametrize("stride", [(1, 1), (2, 2)])
-def test_patches_hold_each_weight_once_per_output(tile, stride):
-    geometry = Geometry(1, 12, 12, 3, (3, 3), stride, (0, 0, 0, 0), (1, 1), 10 // stride[0], 10 // stride[1])
-    patches = Patches(geometry, *tile, deep=False)
-    weights = np.arange(1, 28).reshape(3, 3, 3).astype(np.int8)
-    packed = np.stack([patches.patch_weights(weights, *use) for use in patches.uses], axis=1)
-    assert packed.shape == (3, len(patches.uses), 16)
-    for cell in range(len(patches.cells)):
-        held = packed[:, [i for i, (user, _) in enumerate(patches.uses) if user == cell]]
-        for channel in range(3):
-            assert sorted(held[channel][held[channel] != 0]) == sorted(weights[channel].ravel())
+@pytest.mark.parametrize(("kernel", "tile"), [((3, 3), "2x2"), ((5, 5), "4x1"), ((5, 5), "2x1"), ((3, 3), "1x1")])
+def test_blocks_of_channels_take_less_memory(kernel, tile):
+    pad = (kernel[0] // 2,) * 4
+    layer = mve_layers.depthwise(np.random.default_rng(7), (1, 8, 8, 64), kernel, pad=pad)
+    scratch = {
+        block: layer.case(FAMILY, legal(layer, tile=tile, part=8, packed=1, block=block)[0]).source.scratch_bytes
+        for block in (64, 16)
+    }
+    assert scratch[16] < scratch[64] / 3
 
 
-def test_weights_without_zeros_take_their_own_bytes_and_stay_exact(tmp_path):
-    """Expanded all at once, or block by block into less memory."""
-    layer = mve_layers.depthwise(np.random.default_rng(7), (2, 9, 5, 64), (3, 3), pad=(1, 1, 1, 1))
-    default = layer.space(FAMILY).default()
-    cases = {}
-    for weights, block in (("params", 64), ("scratch", 64), ("scratch", 16)):
-        knobs = tuple(sorted({**dict(default.knobs), "weights": weights, "block": block}.items()))
-        cases[weights, block] = layer.case(FAMILY, replace(default, knobs=knobs))
-    packed, whole, blocked = (case.source for case in cases.values())
-    assert len(packed.params) - len(whole.params) >= 64 * (16 - 9)
-    assert blocked.params == whole.params
-    assert whole.scratch_bytes - blocked.scratch_bytes >= 48 * 16
-    assert all(outcome.exact for outcome in run_cases(list(cases.values()), tmp_path))
-
-
-def test_loops_over_strips_of_parts_of_a_row_are_exact(tmp_path):
-    layer = mve_layers.depthwise(np.random.default_rng(9), (2, 11, 21, 16), (3, 3), pad=(1, 1, 1, 1))
-    (variant,) = [one for one in layer.space(FAMILY).variants if "strips" in one.knobs]
-    first = {name: choices[0] for name, choices in variant.knobs.items()}
-    loops = [loop for loop in variant.knobs["loop"] if str(loop).startswith("strips of ")]
-    every = [
-        {**first, "loop": loop, "strips": strips, "tile": tile, "held": held, "ahead": ahead}
-        for loop, strips, (tile, held), ahead in product(loops, (1, 3, 6), (("2x2", 4), ("1x1", 1)), (ALL_AHEAD, 1))
-    ]
-    cases = [layer.case(FAMILY, Schedule.of(variant.name, **one)) for one in every if variant.legal(one)]
-    assert len(cases) > 20
-    for outcome in run_cases(cases, tmp_path):
-        assert outcome.exact, outcome
-
-
-@pytest.mark.parametrize(("channels", "block"), [(20, 20), (32, 16)])
-def test_strips_packed_in_every_way_are_exact(tmp_path, channels, block):
-    layer = mve_layers.depthwise(np.random.default_rng(10), (2, 6, 7, channels), (3, 3), pad=(1, 1, 1, 1))
-    (variant,) = [one for one in layer.space(FAMILY).variants if "pack" in one.knobs]
-    first = {name: choices[0] for name, choices in variant.knobs.items()} | {"block": block}
-    ways = product(variant.knobs["pack"], variant.knobs["pack_ahead"])
-    legal = [one for pack, ahead in ways if variant.legal(one := {**first, "pack": pack, "pack_ahead": ahead})]
-    assert len(legal) >= 15 and {one["pack_ahead"] for one in legal} == {0, 1, 2, 3, 4}
-    for outcome in run_cases([layer.case(FAMILY, Schedule.of(variant.name, **one)) for one in legal], tmp_path):
-        assert outcome.exact, outcome
-
-
-def test_rows_that_no_window_meets_are_not_packed():
+def test_rows_that_no_window_meets_are_not_read():
     layer = mve_layers.depthwise(np.random.default_rng(11), (1, 8, 8, 16), (3, 3), stride=(2, 2), pad=(0, 1, 0, 1))
-    schedule = Schedule.of("patches", **{**dict(layer.space(FAMILY).default().knobs), "tile": "1x1", "pack_ahead": 0})
-    kernel = FAMILY.generate(layer.workload(FAMILY), schedule, CORTEX_M55)
-    pack = kernel.text[kernel.text.index("INLINE void pack") : kernel.text.index("INLINE void looped")]
-    assert "r2" in pack and "r3" not in pack
+    (schedule,) = legal(layer, tile="1x1", part=4, packed=1)
+    text = FAMILY.generate(layer.workload(FAMILY), schedule, CORTEX_M55).text
+    copies = text[: text.index("vst43.8")].rpartition("1:")[2]
+    assert copies.count("vldrw.u32") == 3
 
 
 @pytest.mark.parametrize(
-    ("width", "pack", "ahead", "message"),
+    ("kernel", "options", "knobs", "message"),
     [
-        (4, 2, 0, "cannot be split by 32"),
-        (4, 1, 1, "1 turns leave no loop in which loads are executed ahead"),
-        (3, 1, 1, "cannot be split by 16"),
+        ((3, 3), {}, {"tile": "2x1"}, "do not move by"),
+        ((5, 5), {}, {"tile": "2x2"}, "are no patch"),
+        ((3, 3), {"stride": (2, 2), "pad": (0, 1, 0, 1)}, {"tile": "2x2"}, "are no patch"),
+        ((3, 3), {"stride": (2, 2), "pad": (0, 1, 0, 1)}, {"tile": "2x1"}, "strips of 5 rows"),
+        ((3, 3), {}, {"part": 1}, "1 results in 8 rows are no tiles of 2 by 2"),
     ],
 )
-def test_packings_that_a_row_has_no_room_for_are_refused(width, pack, ahead, message):
-    layer = mve_layers.depthwise(np.random.default_rng(12), (1, 6, width, 5), (1, 1))
-    (variant,) = [one for one in layer.space(FAMILY).variants if "pack" in one.knobs]
-    knobs = {**{name: choices[0] for name, choices in variant.knobs.items()}, "pack": pack, "pack_ahead": ahead}
-    with pytest.raises(BackendError, match=message):
-        FAMILY.generate(layer.workload(FAMILY), Schedule.of("patches", **knobs), CORTEX_M55)
+def test_what_is_no_patch_is_refused(kernel, options, knobs, message):
+    options = {"pad": (kernel[0] // 2,) * 4, **options}
+    layer = mve_layers.depthwise(np.random.default_rng(12), (1, 8, 8, 16), kernel, **options)
+    what = FAMILY.vector_sketches(layer.workload(FAMILY))["patches"]
+    assert isinstance(what, PatchSketch)
+    first = {name: choices[0] for name, choices in what.knobs(CORTEX_M55).items()}
+    with pytest.raises(RefusedError, match=message):
+        what.numbers({**first, **knobs})
 
 
-@pytest.mark.parametrize("knobs", [("loop", "strips"), ("tile", "held"), ("pack", "pack_ahead")])
-def test_legal_schedules_print_different_code(knobs):
-    layer = mve_layers.depthwise(np.random.default_rng(8), (1, 7, 5, 32), (3, 3), pad=(1, 1, 1, 1))
-    (variant,) = [one for one in layer.space(FAMILY).variants if set(knobs) <= set(one.knobs)]
-    first = {name: choices[0] for name, choices in variant.knobs.items()}
-    every = [first | dict(zip(knobs, choices, strict=True)) for choices in product(*(variant.knobs[k] for k in knobs))]
-    legal = [Schedule.of(variant.name, **one) for one in every if variant.legal(one)]
-    assert 1 < len(legal) < len(every)
-    assert len({layer.case(FAMILY, schedule).source.text for schedule in legal}) == len(legal)
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        ({}, ["patches", "lined", "program"]),
+        ({"dilation": (2, 2)}, ["patches", "lined", "program"]),
+        ({"dilation": (4, 4)}, ["lined", "program"]),
+        ({"multiples": 2}, ["patches", "program"]),
+        ({"multiples": 2, "dilation": (4, 4)}, ["program"]),
+    ],
+    ids=str,
+)
+def test_windows_that_fit_no_patches_have_other_sketches(options, names):
+    layer = mve_layers.depthwise(np.random.default_rng(5), (1, 9, 9, 16), (3, 3), **options)
+    assert list(FAMILY.vector_sketches(layer.workload(FAMILY))) == names
 
 
-def test_the_guess_expands_weights_where_their_memory_is_slow_and_there_is_room():
-    """All of them at once, or block by block where there is less."""
-    layer = mve_layers.depthwise(np.random.default_rng(8), (1, 12, 12, 32), (3, 3), pad=(1, 1, 1, 1))
+@pytest.mark.parametrize("name", ["patches", "lined", "program"])
+def test_steps_by_hand_begin_with_the_program_that_takes_them(name):
+    layer = mve_layers.depthwise(np.random.default_rng(16), (1, 8, 8, 16), (3, 3), pad=SQUARE)
+    workload = layer.workload(FAMILY)
+    what = {name: FAMILY.vector_sketches(workload)[name]}
+    schedule = Space(tuple(cheapest_first(what, CORTEX_M55, ANYWHERE, compared=False))).default()
+    given = Schedule.of(STEPS, **{STEPS: print_steps(FAMILY.trace(workload, schedule, CORTEX_M55))})
+    kernels = [FAMILY.generate(workload, each, CORTEX_M55) for each in (schedule, given)]
+    assert kernels[0] == kernels[1]
 
-    def guess(**site):
-        found = Space(tuple(Depthwise(site=Site(**site)).variants(layer.workload(FAMILY), CORTEX_M55))).default()
-        return found["weights"], found["block"]
 
-    assert guess() == ("params", 32)
-    assert guess(constants=SLOW_MEMORY) == ("scratch", 16)
+def test_legal_schedules_print_different_code():
+    layer = mve_layers.depthwise(np.random.default_rng(8), (1, 7, 6, 32), (3, 3), pad=SQUARE)
+    schedules = legal(layer)
+    texts = {layer.case(FAMILY, each).source.text for each in schedules}
+    assert len(texts) == len(schedules) > 4
+
+
+def test_the_guess_takes_the_memory_that_there_is():
+    layer = mve_layers.depthwise(np.random.default_rng(8), (1, 12, 12, 64), (3, 3), pad=SQUARE)
+
+    def block(most: int | None = None) -> int:
+        family = Depthwise(site=Site(most_scratch=most))
+        return int(Space(tuple(family.variants(layer.workload(FAMILY), CORTEX_M55))).default()["block"])
+
     whole = layer.case(FAMILY).source.scratch_bytes
-    assert guess(constants=SLOW_MEMORY, most_scratch=whole) == ("scratch", 16)
-    assert guess(constants=SLOW_MEMORY, most_scratch=whole // 2) == ("params", 16)
+    assert block() == block(whole) == 64
+    assert block(whole - 1) < 64
+
+
+def test_the_channels_of_every_tile_are_walked_by_the_core():
+    layer = mve_layers.depthwise(np.random.default_rng(3), (1, 8, 8, 16), (3, 3), pad=SQUARE)
+    for tile, part in itertools.product(("2x2", "1x1"), (8, 4)):
+        steps = FAMILY.trace(layer.workload(FAMILY), legal(layer, tile=tile, part=part)[0], CORTEX_M55)
+        assert str(steps[-1]).startswith("pipeline(n, ")
 
 
 def _lined(layer) -> Space:
     """Its schedules with channels in lanes."""
-    return Space(tuple(cheapest_first(FAMILY.vector_sketches(layer.workload(FAMILY)), CORTEX_M55, ANYWHERE)))
+    what = FAMILY.vector_sketches(layer.workload(FAMILY))["lined"]
+    return Space(tuple(cheapest_first({"lined": what}, CORTEX_M55, ANYWHERE)))
 
 
 def test_random_layers_with_channels_in_lanes_are_exact(tmp_path):

@@ -14,7 +14,6 @@ from tosa_graphs import Graph
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.kernels.conv2d_i16 import Conv2dI16
 from tosaic.backends.cortex_m.kernels.depthwise_i16 import DepthwiseI16
-from tosaic.backends.cortex_m.kernels.mve import shift_factors
 from tosaic.backends.cortex_m.kernels.mve_i16 import is_wide, parts_of, widened
 from tosaic.backends.cortex_m.kernels.mve_match import number
 from tosaic.backends.cortex_m.program.kernel import of_schedule
@@ -153,8 +152,9 @@ def test_scaling_in_32_bits_rounds_as_the_spec():
     rng = np.random.default_rng(3)
     shift = np.arange(2, 63).astype(np.int8)
     multiplier = rng.integers(0, 1 << 15, shift.size).astype(np.int16)
-    scale, right, left = (factor.astype(object) for factor in shift_factors(*widened(multiplier, shift)))
-    edge = 1 << 31
+    scale, wide = (factor.astype(object) for factor in widened(multiplier, shift))
+    left = np.maximum(0, 32 - wide)
+    right, edge = 31 - wide - left, 1 << 31
     for value in (0, 1, -1, 12345, -54321, edge - 1, -edge, (edge >> 4) + 5, 40000, -40000):
         for i, bits in enumerate(int(s) for s in shift):
             want = (value * int(multiplier[i]) + (1 << (bits - 1))) >> bits

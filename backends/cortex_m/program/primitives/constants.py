@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -149,7 +150,7 @@ class Pad(Primitive):
         if b.memory == "const":
             (first,) = {access.index[dim].const for access, _ in found if access.index[dim][loop.var]}
             end = first + loop.extent
-            if b.shape[dim] == first + extent and not _filled(program, b).take(range(end, first + extent), dim).any():
+            if b.shape[dim] == first + extent and not origins(program, b).take(range(end, first + extent), dim).any():
                 return program
             if b.shape[dim] != end:
                 raise RefusedError(f"`{loop.var}` does not reach the end of a dimension of {b.name}")
@@ -164,8 +165,8 @@ class Pad(Primitive):
         return lengthened(program, b, dim, max(*ends, b.shape[dim] - 1) + 1)
 
 
-def _filled(program: Program, b: Buffer) -> np.ndarray:
-    """Which elements of a constant the host takes from somewhere; the others are 0."""
+def origins(program: Program, b: Buffer) -> np.ndarray:
+    """Where the host takes each element of a constant from, as numbers from 1 on; 0 for those that are 0."""
     packs, name = list[Pack](), b.name
     for step in reversed(program.host):
         if step.name == name:
@@ -173,10 +174,11 @@ def _filled(program: Program, b: Buffer) -> np.ndarray:
                 break
             packs.append(step)
             name = step.source
-    found = np.ones(packs[-1].was if packs else b.shape, bool)
+    shape = packs[-1].was if packs else b.shape
+    found = np.arange(1, math.prod(shape) + 1).reshape(shape)
     for pack in reversed(packs):
         found = packed(pack, found)
-    return found
+    return found.reshape(b.shape)
 
 
 def lengthened(program: Program, b: Buffer, dim: int, extent: int) -> Program:

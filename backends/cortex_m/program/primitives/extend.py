@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tosaic.backends.cortex_m.program.affine import Affine
-from tosaic.backends.cortex_m.program.legal import Use, uses
+from tosaic.backends.cortex_m.program.legal import Use, elements_of, uses
 from tosaic.backends.cortex_m.program.primitives.constants import lengthened
 from tosaic.backends.cortex_m.program.primitives.dims import not_held
 from tosaic.backends.cortex_m.program.primitives.loops import plain, with_loop
 from tosaic.backends.cortex_m.program.rewriting import around_of, loops_of
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive
-from tosaic.backends.cortex_m.program.tree import For, Program, RefusedError
+from tosaic.backends.cortex_m.program.tree import Buffer, For, Program, RefusedError
 
 
 @PRIMITIVES.register
@@ -49,12 +49,37 @@ class Extend(Primitive):
         if len(dims) != 1 or len(indices) != 1 or next(iter(indices))[loop.var] != 1:
             raise RefusedError(f"`{loop.var}` does not count one dimension of {name} alone")
         (dim,), (index,) = dims, indices
+        extent = around[-1].extent
         writes = any(use.how != "read" for use in found)
-        if b.memory != ("scratch" if writes else "const") or (writes and index != Affine.of(loop.var)):
+        if b.memory not in (("scratch",) if writes else ("scratch", "const")) or (
+            b.memory == "scratch" and index != Affine.of(loop.var)
+        ):
             raise RefusedError(f"`{loop.var}` ends where {name} ends")
         end = index.bounds({f.var: f.last for f in around})[1] + 1
         if b.shape[dim] == end:
+            if writes and _further(program, b, loop, extent) & _written(program, b, loop):
+                raise RefusedError(f"others write what further turns of `{loop.var}` write of {name}")
             return program
         if b.shape[dim] != end - around[-1].extent + loop.extent:
             raise RefusedError(f"`{loop.var}` does not reach the end of a dimension of {name}")
         return lengthened(program, b, dim, end)
+
+
+def _further(program: Program, b: Buffer, loop: For, extent: int) -> set[int]:
+    """What further turns of a loop write of a buffer."""
+    found = set[int]()
+    for use in _writes(program, b, loop, inside=True):
+        loops = [replace(f, extent=extent) if f is loop else f for f in use.loops]
+        where = b.address(use.access.index)
+        found |= elements_of(where, loops) - elements_of(where, use.loops)
+    return found
+
+
+def _written(program: Program, b: Buffer, loop: For) -> set[int]:
+    """What others write of it."""
+    found = _writes(program, b, loop, inside=False)
+    return set[int]().union(*(elements_of(b.address(use.access.index), use.loops) for use in found))
+
+
+def _writes(program: Program, b: Buffer, loop: For, *, inside: bool) -> list[Use]:
+    return [u for u in uses(program.body, b.name) if u.how != "read" and any(f is loop for f in u.loops) == inside]

@@ -95,7 +95,7 @@ def _reaching(s: Statement, source: Buffer) -> Statement:
 
 def _does(row: Row) -> tuple[object, ...]:
     """What an instruction does, wherever its operands lie."""
-    return row.lanes, row.meaning, row.formals, row.apart, row.gathers
+    return row.lanes, row.meaning, row.formals, row.apart, row.gathers, row.inner, row.dense
 
 
 def _home_of(program: Program, b: Buffer) -> tuple[Alloc, tuple[For | If, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -12,7 +13,7 @@ from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.check import SLACK
 from tosaic.backends.cortex_m.program.legal import bounds_of
 from tosaic.backends.cortex_m.program.primitives.loops import with_loop
-from tosaic.backends.cortex_m.program.rewriting import at, mapped, mapped_down, meaning, seq, touches, under
+from tosaic.backends.cortex_m.program.rewriting import at, mapped, mapped_down, meaning, nest_of, seq, touches, under
 from tosaic.backends.cortex_m.program.row import Row
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive
 from tosaic.backends.cortex_m.program.tree import (
@@ -56,6 +57,8 @@ class Select(Primitive):
 
         def leaf(s: Statement) -> Statement | None:
             match s:
+                case For(body=For(body=Assign() | Reduce())) if s is not loop:
+                    return _matched(s, rows, buffers)
                 case For(body=Assign() | Reduce()) if s is not loop:
                     return _selected(s, rows, buffers, name)
                 case Assign() | Reduce():
@@ -118,19 +121,21 @@ def _selected(s: For | Assign | Reduce, rows: _Rows, buffers: Mapping[str, Buffe
 
 
 def _matched(s: For | Assign | Reduce, rows: _Rows, buffers: Mapping[str, Buffer]) -> Instr | None:
-    lanes, var, inner = (s.extent, s.var, s.body) if isinstance(s, For) else (1, "", s)
-    assert isinstance(inner, Assign | Reduce)
-    if isinstance(s, For) and s.step != 1:
+    loops, leaf = nest_of(s)
+    assert isinstance(leaf, Assign | Reduce)
+    if any(loop.step != 1 for loop in loops):
         return None
-    alike = rows.get(_shape(inner), ())
+    lanes, inner = math.prod(loop.extent for loop in loops), loops[1].extent if len(loops) > 1 else 1
+    alike = [row for row in rows.get(_shape(leaf), ()) if row.inner == inner]
     exact = [(row, 0) for row in alike if row.lanes == lanes]
-    masked = [(row, lanes) for row in alike if row.masks and lanes < row.lanes]
+    masked = [(row, lanes) for row in alike if row.masks and lanes < row.lanes and inner == 1]
     found = [(row, limit, lanes > 1) for row, limit in (*exact, *masked)]
     # Of one lane, rows come first whose lanes lie as those of more would.
-    for row, limit, counts in ([(row, limit, True) for row, limit, _ in found] if var and lanes == 1 else []) + found:
-        what, match = meaning(row), _Match(row, var, buffers, lanes, counts)
-        if match.unify(what.target, inner.target) and match.unify(what.value, inner.value):
-            return Instr(row, tuple(match.bound[formal.name] for formal in row.formals), limit, match.stride)
+    for row, limit, counts in ([(row, limit, True) for row, limit, _ in found] if loops and lanes == 1 else []) + found:
+        what, match = meaning(row), _Match(row, loops, buffers, lanes, counts)
+        if match.unify(what.target, leaf.target) and match.unify(what.value, leaf.value):
+            operands = tuple(match.bound[formal.name] for formal in row.formals)
+            return Instr(row, operands, limit, match.stride, match.inner)
     return None
 
 
@@ -155,14 +160,16 @@ def _shape(part: Assign | Reduce | Value) -> Hashable:
 
 
 class _Match:
-    """The operands of a row as its meaning is laid over a statement whose `lanes` lanes `var` counts.
+    """The operands of a row as its meaning is laid over a statement whose `lanes` lanes `loops` count.
 
     Args:
-        counts: whether lanes lie as `var` counts them.
+        counts: whether lanes lie as `loops` count them.
     """
 
-    def __init__(self, row: Row, var: str, buffers: Mapping[str, Buffer], lanes: int, counts: bool) -> None:
-        self.row, self.var, self.buffers, self.lanes, self.stride, self.counts = row, var, buffers, lanes, 1, counts
+    def __init__(self, row: Row, loops: Sequence[For], buffers: Mapping[str, Buffer], lanes: int, counts: bool) -> None:
+        self.row, self.buffers, self.lanes, self.counts = row, buffers, lanes, counts
+        self.stride, self.inner = 1, 1
+        self.counted = dict(zip(("l", "m"), loops, strict=False))
         self.formals = {formal.name: formal for formal in row.formals}
         self.bound: dict[str, Access] = {}
 
@@ -182,22 +189,31 @@ class _Match:
             return False
         index = formal.index[0] if formal.index else Affine()
         where = b.address(actual.index)
+        strides = {level: where[loop.var] for level, loop in self.counted.items()}
         if formal.buffer == self.row.apart:
-            self.stride = where[self.var]
-            if self.stride == 1 or not self._reaches(b):
+            self.stride, self.inner = strides.get("l", 0), strides.get("m", 1)
+            if not self._reaches(b):
                 return False
-        elif self.counts and where[self.var] != index["l"]:
+        elif self.counts and any(
+            (loop.extent > 1 or self.lanes == 1) and strides[level] != index[level]
+            for level, loop in self.counted.items()
+        ):
             return False
-        start = where.at({self.var: 0}) - index.const
+        first = {loop.var: 0 for loop in self.counted.values()}
+        start = where.at(first) - index.const
         unit = b.lanes if b.in_registers else max(1, self.row.align // BYTES[b.dtype])
         if not start.is_multiple(unit):
             return False
-        base = tuple(i.at({self.var: 0}) for i in actual.index)
+        base = tuple(i.at(first) for i in actual.index)
         if index.const:
             base = (*base[:-1], base[-1] - index.const)
         return self.bound.setdefault(formal.buffer, Access(b.name, base)) == Access(b.name, base)
 
     def _reaches(self, b: Buffer) -> bool:
-        """Whether the distances of lanes in a buffer fit the lanes of a vector."""
-        wide = max(BYTES[formal.dtype] for formal in self.row.formals)
-        return 0 <= (self.lanes - 1) * self.stride * BYTES[b.dtype] < 1 << (8 * wide)
+        """Whether lanes lie as far apart in a buffer as the lanes of a vector hold, and not side by side."""
+        row, ends = self.row, [loop.extent - 1 for loop in self.counted.values()]
+        wide = max(BYTES[formal.dtype] for formal in row.formals) * (row.inner if row.dense else 1)
+        far = sum(end * stride for end, stride in zip(ends, (self.stride, self.inner), strict=False))
+        if row.dense and self.inner != 1:
+            return False
+        return self.stride not in (1, row.inner * self.inner) and 0 <= far * BYTES[b.dtype] < 1 << (8 * wide)

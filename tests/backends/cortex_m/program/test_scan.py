@@ -70,6 +70,7 @@ def test_each_sketch_has_a_schedule_on_each_core(shipped):
         "walked",
         "stepped",
         "outer",
+        "patches",
         "lined",
         "lined floats",
         "lined bytes",
@@ -119,6 +120,6 @@ def test_a_fault_of_a_primitive_is_found(monkeypatch):
     split = PRIMITIVES.find("split")
     monkeypatch.setattr(nest_fuzz, "random_nest", lambda rng: parse_program(SUM))
     monkeypatch.setattr(nest_fuzz, "LIKELY", ("split",))
-    assert nest_fuzz.walked(random.Random(0)).wrong == ""
+    assert {nest_fuzz.walked(random.Random(seed)).wrong for seed in range(4)} == {""}
     monkeypatch.setattr(f"{split.__module__}.why_not_repeatable", lambda program, loop: "")
-    assert nest_fuzz.walked(random.Random(0)).wrong == "other outputs"
+    assert "other outputs" in {nest_fuzz.walked(random.Random(seed)).wrong for seed in range(4)}

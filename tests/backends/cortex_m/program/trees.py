@@ -69,6 +69,44 @@ for oy < 6:
   for ox < 6:
     out[oy, ox] = S[oy, ox]
 """
+STRIPS = """
+a: i8[6, 4] in in
+out: i32[6, 4] in out
+w: i8[3] in const
+edge: i8[] in const
+for y < 6:
+  P: i8[3, 5] in scratch
+  for c < 3:
+    P[c, 4] = edge
+  for x < 4:
+    for k < 3:
+      if y + k - 1 >= 0 and 6 - y - k >= 0:
+        P[k, x] = a[y + k - 1, x]
+      else:
+        P[k, x] = edge
+  for n < 4:
+    out[y, n] = P[0, n + 1]
+    for t < 3:
+      out[y, n] += P[t, n] * w[t]
+"""
+CHANNELS = """
+a: i8[2, 8] in in
+out: i32[2, 6] in out
+w: i8[2, 3] in const
+for n < 2:
+  for x < 6:
+    out[n, x] = 0
+    for k < 3:
+      out[n, x] += a[n, x + k] * w[n, k]
+"""
+FACTORS = """
+a: i8[6] in in
+out: i32[6] in out
+u: i8[6] in const
+v: i8[6] in const
+for x < 6:
+  out[x] = a[x] * u[x] + v[x]
+"""
 BIASED = """
 out: i32[3] in out
 bias: i32[3] in const

@@ -1,0 +1,284 @@
+"""The numbers of schedules of depthwise convolutions by patches, and how the strips of these are copied."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tosaic.backends.cortex_m.kernels.mve_match import Geometry
+from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, RowResult
+from tosaic.backends.cortex_m.program.sketches.tiles import turned
+
+DEEP, PAIR = 8, 2
+"""Rows and columns of a deep patch."""
+
+
+@dataclass(frozen=True)
+class Patched:
+    """The numbers of a schedule.
+
+    Args:
+        multiples: results of a channel.
+        rows, columns: results that share a patch.
+        deep: whether a patch is eight rows of two columns, whose elements move on from result to result, not four of
+            four.
+        part: results of a row that a turn over channels computes.
+        packed: vectors of a row that a turn of the copy packs.
+        block: channels whose strips are made together.
+    """
+
+    geometry: Geometry
+    multiples: int
+    result: RowResult
+    rows: int
+    columns: int
+    deep: bool
+    part: int
+    packed: int
+    block: int
+
+    @property
+    def channel(self) -> str:
+        """The loop over channels."""
+        return "n" if self.whole else "nn"
+
+    @property
+    def outer(self) -> int:
+        """Dimensions of weights around those of channels."""
+        return int(self.multiples > 1)
+
+    @property
+    def whole(self) -> bool:
+        """Whether strips have all channels."""
+        return self.block == self.geometry.channels
+
+    @property
+    def apart(self) -> bool:
+        """Whether pixels of a strip lie apart, or those of the image that it is made of."""
+        return self.deep or not self.whole
+
+    @property
+    def shared(self) -> bool:
+        """Whether several results share a patch."""
+        return self.rows > 1
+
+    @property
+    def many(self) -> bool:
+        """Whether results take more numbers than there are general registers."""
+        return self.result.form != "rounded" and (self.result.clamped or (self.deep and self.result.table))
+
+    @property
+    def crowded(self) -> bool:
+        """Whether bounds stay in vectors, as there are too few general registers for them."""
+        return self.many and not self.deep
+
+    @property
+    def sparing(self) -> bool:
+        """Whether the numbers of a channel are read for each tile, as patches and weights fill the vectors, too."""
+        return self.many and self.deep
+
+    @property
+    def spread(self) -> Iterator[str]:
+        """The numbers that are in all lanes of a vector: the zero point, too, where a table leaves no register."""
+        yield from ("zero",) if self.crowded and self.result.table else ()
+        yield from self.result.bounds
+
+    @property
+    def apart_parts(self) -> bool:
+        """Whether there is a loop over parts of a row."""
+        return self.crowded or self.part < self.geometry.columns
+
+    @property
+    def tile(self) -> str:
+        """The loop over fours of results."""
+        return "xp" if self.apart_parts else "x"
+
+    @property
+    def across(self) -> int:
+        """Results of a row in four, or in as many as there are."""
+        return FOUR // self.rows if self.shared else min(FOUR, self.geometry.columns)
+
+    @property
+    def tiles(self) -> int:
+        """Fours of results in a turn."""
+        return -(-self.part // self.across)
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """Rows and columns of the image that a patch is read of."""
+        g = self.geometry
+        return (self.rows - 1) * g.stride[0] + g.span[0], (self.columns - 1) * g.stride[1] + g.span[1]
+
+    @property
+    def width(self) -> int:
+        """Columns of the image with its padding."""
+        g = self.geometry
+        return (g.columns - 1) * g.stride[1] + g.span[1]
+
+    @property
+    def left(self) -> int:
+        """Columns of the padding left of the image."""
+        return min(self.geometry.pad[2], self.width)
+
+    @property
+    def inside(self) -> int:
+        """Columns of the image that are copied."""
+        return min(self.geometry.width, self.width - self.left)
+
+    @property
+    def right(self) -> int:
+        """Columns of the padding right of the image."""
+        return self.width - self.left - self.inside
+
+    @property
+    def groups(self) -> int:
+        """Strips of four rows that a patch is read of."""
+        return 2 if self.deep else 1
+
+    @property
+    def cells(self) -> bool:
+        """Whether columns of four results have patches of their own."""
+        return self.across > self.columns
+
+    @property
+    def loops(self) -> tuple[str, str, str]:
+        """The loops over rows of the padding on the left, of the image, and of the padding on the right; empty where
+        there is none."""
+        names = iter(("cy", "cyb", "cyc"))
+        left, image, right = (next(names) if each else "" for each in (self.left, 1, self.right))
+        return left, image, right
+
+
+def channels(row: str) -> str:
+    """The loop over channels that stands in one over rows of a copy."""
+    return row.replace("y", "n", 1)
+
+
+@dataclass(frozen=True)
+class StripCopy:
+    """How four rows of a strip are copied.
+
+    Args:
+        group: their number among those of a patch.
+    """
+
+    t: Patched
+    group: int
+
+    @property
+    def letter(self) -> str:
+        """What names of the copies of the second four rows end in."""
+        return "z" if self.group else ""
+
+    @property
+    def tail(self) -> str:
+        """What names of their loops end in."""
+        return "_t" * self.group
+
+    @property
+    def rows(self) -> int:
+        """That a window meets, of four."""
+        return min(FOUR, self.t.extent[0] - FOUR * self.group)
+
+    @property
+    def elements(self) -> int:
+        """Of the image that lie together."""
+        return self.t.block * (1 if self.t.apart else self.t.inside)
+
+    @property
+    def turns(self) -> int:
+        """Of the loop over vectors."""
+        return -(-self.elements // (self.t.packed * LANES))
+
+    @property
+    def early(self) -> bool:
+        """Whether the last of these starts early."""
+        return self.elements % (self.t.packed * LANES) > 0
+
+    def shaped(self) -> Iterator[str]:
+        """Four rows of the image side by side, by whole vectors."""
+        t, b, size = self.t, self.letter, self.t.packed * LANES
+        row, cv, va = t.loops[1] + self.tail, f"cv{b}", f"va{b}"
+        cn = channels(row)
+        if not t.apart:
+            yield f"fuse(cx, {cn})"
+        yield f"split({cn}, {cv}, {size}{', early' * self.early})"
+        inner = cv
+        if t.packed > 1:
+            inner = f"cw{b}"
+            yield f"split({cv}, {inner}, {LANES})"
+        yield f"reorder({inner}, {row})"
+        padded = any(t.geometry.pad[:2])
+        if padded:
+            yield f"distribute({inner})"
+        yield f"stage(P, {cn}, {va}, scratch)"
+        if self.rows < FOUR:
+            yield f"extend({va}1, {FOUR})"
+        if t.packed > 1:
+            yield from (f"split({va}0, vb{b}, {LANES})", f"divide_dim({va}, 0, {LANES})", f"reorder_dims({va}, d021)")
+        else:
+            yield f"reorder_dims({va}, d10)"
+        yield f"place({va}, q)"
+        if self.early and self.turns > 1:
+            yield f"cut({cn}, {self.turns - 1}, e)"
+        if padded:
+            yield from () if self.group else ("stage(edge, y, edge_r, r)",)
+            yield from (f"tell({part}, y)" for part in ([f"cx{self.tail}"] if t.apart else self.parts))
+
+    @property
+    def parts(self) -> dict[str, int]:
+        """The loops over vectors, each with its turns."""
+        cn = channels(self.t.loops[1] + self.tail)
+        return {cn: self.turns - 1, f"{cn}_e": 1} if self.early and self.turns > 1 else {cn: self.turns}
+
+    @property
+    def sides(self) -> list[tuple[str, str, int]]:
+        """What the padding on both sides is called, its loops, and its columns."""
+        t = self.t
+        sides = (("l", t.loops[0], t.left), ("r", t.loops[2], t.right))
+        return [(letter, loop + self.tail, columns) for letter, loop, columns in sides if loop]
+
+    @property
+    def kinds(self) -> int:
+        """Of strips: those that reach beyond the image elsewhere have code of their own."""
+        t, g = self.t, self.t.geometry
+        tops = (min(y, g.rows - t.rows) * g.stride[0] - g.pad[0] for y in range(0, g.rows, t.rows))
+        rows = range(FOUR * self.group, FOUR * self.group + self.rows)
+        return len(list(itertools.groupby([0 <= top + row < g.height for row in rows] for top in tops)))
+
+    def extended(self) -> Iterator[str]:
+        """Rows of padding that make four."""
+        if self.rows < FOUR:
+            yield from (f"extend({loop}, {FOUR})" for _, loop, _ in self.sides)
+
+    def padding(self) -> Iterator[str]:
+        """What lies on both sides of the image, by vectors."""
+        tail = self.tail
+        for letter, loop, columns in self.sides:
+            lanes, early, _ = self._filled(columns)
+            column, channel = f"c{letter}{tail}", channels(loop)
+            yield from (f"reorder({loop}, {column})", f"reorder({loop}, {channel})")
+            if not self.t.deep:
+                yield f"fuse({column}, {channel})"
+            yield f"fuse({channel}, {loop})"
+            yield f"split({loop}, {loop}v, {lanes}{', early' * early})"
+            yield from (
+                f"stage(P, {loop}, f{letter}{self.letter}, q)",
+                f"stage(edge, {loop}, edge_{letter}{self.letter}s, r)",
+            )
+
+    def _filled(self, columns: int) -> tuple[int, bool, int]:
+        """Bytes of a vector of padding, whether the last one starts early, and how many there are."""
+        size = self.t.block * FOUR * (1 if self.t.deep else columns)
+        lanes = min(size, LANES)
+        return lanes, size % lanes > 0, -(-size // lanes)
+
+    def turned(self) -> Iterator[str]:
+        """The loops of copies, which become the core's."""
+        for part, count in self.parts.items():
+            for kind in range(self.kinds):
+                yield from turned(part + f"_{kind}" * (kind > 0), count, early=False)
+        for _, loop, columns in self.sides:
+            _, early, count = self._filled(columns)
+            yield from turned(loop, count, early)

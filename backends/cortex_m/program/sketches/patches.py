@@ -1,0 +1,175 @@
+"""The sketch of DEPTHWISE_CONV2D of bytes for cores with vectors: schedules of `algorithms.depthwise`, a patch of the
+image in a vector.
+
+A strip holds four rows of the padded image side by side, and a word of it is a column of a channel. Four words that
+are gathered are a patch, the product of which with the weights of a window, and zeros around these, is a sum. A patch
+serves all results whose windows lie in it. A hardware loop goes over channels, in which a part of a row of results is
+written out, four at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tosaic.backends.cortex_m.program.sketches.patch_strips import DEEP, PAIR, Patched, StripCopy, channels
+from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR
+from tosaic.backends.cortex_m.program.sketches.tiles import turned
+
+
+def patched(t: Patched) -> Iterator[str]:
+    """The steps of a schedule."""
+    yield from _values(t)
+    yield from _tiles(t)
+    yield from _strips(t)
+    yield from _deep_sums(t) if t.deep else _sums(t)
+    yield from _finish(t)
+    copies = [StripCopy(t, group) for group in range(t.groups)]
+    if t.deep:
+        yield from _grouped()
+    for copy in copies:
+        yield from copy.shaped()
+        yield from copy.extended()
+    for copy in copies:
+        yield from copy.padding()
+    first = "u0"
+    if t.part % t.across:
+        yield f"skip({t.tile}, S)"
+        first = "u0_e" if t.tiles == 2 else "u0"
+    for copy in copies:
+        yield from copy.turned()
+    if t.crowded:
+        yield from ("select(x, mve)", *([f"hardware_loop({t.channel})"] if t.block > 1 else []), "block(x)")
+    else:
+        yield from turned(t.channel, t.block, early=False)
+    if t.block > 1:
+        yield f"pipeline({t.channel}, {first})"
+
+
+def _values(t: Patched) -> Iterator[str]:
+    """How results are computed."""
+    form = "nearest" if t.result.form == "rounded" else t.result.form
+    yield f"rewrite(out, {form})"
+    if t.result.element == "i8":
+        yield f"rewrite(out, {'bounded' if t.result.clamped else 'lanes'})"
+    if t.result.table:
+        yield "rewrite(out, indexed)"
+    yield "postpone(S)"
+
+
+def _tiles(t: Patched) -> Iterator[str]:
+    """Loops over strips, parts of a row, channels, and the four results of a tile."""
+    g, n = t.geometry, t.channel
+    several = ["m"] if t.multiples > 1 else []
+    yield from (f"drop({loop})" for loop in (["b"] if g.batch == 1 else []) + ([] if several else ["m"]))
+    if not t.whole:
+        yield f"split(n, nn, {t.block})"
+    yield from (f"reorder({n}, {m})" for m in several)
+    yield from (f"reorder({loop}, y)" for loop in (n, *several))
+    if t.rows > 1:
+        yield f"split(y, yi, {t.rows}{', early' * (g.rows % t.rows > 0)})"
+        yield from (f"reorder(yi, {loop})" for loop in (*several, n, "x"))
+    if t.apart_parts:
+        yield from (f"split(x, xp, {t.part}{', early' * (g.columns % t.part > 0)})", f"reorder({n}, x)")
+    if t.across > 1:
+        yield f"split({t.tile}, xi, {t.across}{', early' * (t.part % t.across > 0)})"
+    if t.rows > 1 and t.across > 1:
+        yield "reorder(xi, yi)"
+    yield f"reorder_dims(P, {'d0321' if t.deep else 'd0312'})"
+    yield from ("compute_at(S, y)", "compute_at(P, y)", f"compute_at(S, {t.tile})")
+
+
+def _strips(t: Patched) -> Iterator[str]:
+    """The copies of a strip apart, the padding on both sides once for all."""
+    left, image, right = t.loops
+    if left or right:
+        yield from ("distribute(cy)", "distribute(cn)")
+    for row, column in ((left, "cl"), (image, "cx"), (right, "cr")):
+        if row:
+            yield from (f"reorder({channels(row)}, {row})", f"reorder({channels(row)}, {column})")
+    tails = [""]
+    if t.deep:
+        yield from (f"cut({loop}, {FOUR})" for loop in (left, image, right) if loop)
+        tails.append("_t")
+    for tail in tails:
+        yield from (f"reorder({image}{tail}, cx{tail})", f"reorder({image}{tail}, {channels(image)}{tail})")
+        yield from (f"once({loop}{tail}, y)" for loop in (left, right) if loop)
+
+
+def _sums(t: Patched) -> Iterator[str]:
+    """Products of patches and weights, which have zeros around them; the windows of a tile in one patch."""
+    row, column, first = "ky", "kx", 1
+    if t.shared:
+        yield from ("reorder(sy, sx)", "distribute(sy)")
+    yield from ("distribute(sx)", "reorder(ky, kx)")
+    if t.shared:
+        row, column, first = "r", "t", 3
+        yield from ("skew(syb, ky, r)", "reorder(kx, r)", "skew(sxb, kx, t)", "reorder(r, t)")
+    for loop, extent in zip((row, column), t.extent, strict=True):
+        if extent % FOUR:
+            yield f"pad({loop}, {FOUR})"
+    yield from (*_laid_out(t), f"merge_dims(w, {first + t.outer})", f"stage(w, {t.channel}, vw, q)")
+    if t.shared:
+        down, right = t.geometry.stride
+        yield from (f"slide(vw1, {FOUR}, {down})", *_laid_out(t), f"overlay(w, {1 + t.outer}, {FOUR * right})")
+    around = t.tile if t.shared else "sxb"
+    yield from (f"stage(P, {around}, v, scratch)", "merge_dims(v, 0)", f"fuse({column}, {row})", "place(v, q)")
+
+
+def _deep_sums(t: Patched) -> Iterator[str]:
+    """The same, of windows that follow each other in a column: a patch moves on from one to the next."""
+    rows, columns = t.extent
+    if t.cells:
+        yield "reorder(sy, sx)"
+    yield "distribute(sy)"
+    if t.cells:
+        yield "distribute(sx)"
+    yield from ("reorder(ky, kx)", "skew(syb, ky, r)")
+    if rows % DEEP:
+        yield f"pad(r, {DEEP})"
+    if columns % PAIR:
+        yield f"pad(kx, {PAIR})"
+    several = columns > PAIR
+    if several:
+        yield from (f"split(kx, t, {PAIR})", "reorder(syb, kx)")
+    column = "t" if several else "kx"
+    yield from (*_laid_out(t), f"merge_dims(w, {2 + several + t.outer})")
+    around = "kx" if several else "sxb" if t.cells else t.tile
+    yield from (f"stage(P, {around}, v, scratch)", "merge_dims(v, 0)", f"fuse({column}, r)", "place(v, q)")
+    yield from (f"push(syb, v, {t.geometry.stride[0]})", f"stage(w, {t.channel}, vw, q)")
+
+
+def _laid_out(t: Patched) -> Iterator[str]:
+    """Weights in the order of the loops, channel by channel."""
+    yield "pack(w)"
+    if not t.whole:
+        yield "merge_dims(w, 0)"
+
+
+def _finish(t: Patched) -> Iterator[str]:
+    """From four sums to results, which lie apart."""
+    yield f"stage(out, {t.tile}, o, scratch, i32)"
+    lanes = "xi" if t.across > 1 else "yi"
+    if t.shared and t.across > 1:
+        yield "fuse(yi, xi)"
+    if t.rows * t.across < FOUR:
+        yield f"lengthen(o, 0, {FOUR})"
+    placed = "place(o, q)"
+    if t.result.element == "i8":
+        yield placed
+    yield from ("merge_dims(S)", "place(S, r)")
+    factors, turn = len(t.result.factors), t.tile if t.sparing else t.channel
+    yield from (f"interleave(f, {', '.join(t.result.factors)})", f"stage(f, {turn}, k, r)")
+    if factors > 2 and not t.sparing:
+        yield "split(k0, kp, 2)" if factors == 4 else "cut(k0, 2)"
+    numbers = [*(["zero"] if t.result.element == "i8" else []), *t.result.bounds]
+    yield from (f"stage({number}, y, {number}_r, r)" for number in numbers)
+    where = "x" if t.crowded else t.tile
+    yield from (f"spread({number}_r, {where}, q{number}, q, i32, {lanes})" for number in t.spread)
+    yield f"unfold({lanes}, u, q)"
+    if t.result.element != "i8":
+        yield placed
+
+
+def _grouped() -> Iterator[str]:
+    """The rows of deep patches in two strips of four, which lie side by side, pixel by pixel."""
+    yield from (f"split(v1, v2, {FOUR})", f"divide_dim(P, 2, {FOUR})", "reorder_dims(P, d01243)", "fuse(v0, v1)")
