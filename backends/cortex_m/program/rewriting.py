@@ -202,7 +202,7 @@ def meaning_of(instr: Instr, lane: str = "l") -> For:
 
     def actual(formal: Access) -> Access:
         start = base[formal.buffer]
-        if not formal.index:
+        if not formal.index or not start.index:  # All lanes are one number.
             return start
         *outer, inner = start.index
         return Access(start.buffer, (*outer, inner + formal.index[0].at(_strides(instr, formal.buffer, lane))))
