@@ -34,6 +34,8 @@ from tosaic.support.functions import computing_ops
 from tosaic.support.mlir import ir
 from tosaic.tuner.space import Variant
 
+_GUESSED = ("patches", "lined")
+"""Variants whose guesses are compared."""
 _WORTH = 1.5
 """Times the least guess, up to which another sketch is looked at."""
 
@@ -91,7 +93,7 @@ class Depthwise(ProgramFamily):
             return super().variants(workload, core)
         found = self.vector_sketches(workload)
         vectors = {name: what for name, what in found.items() if name != VARIANT}
-        least = {name: _least(vectors[name], core) for name in ("patches", "lined") if name in vectors}
+        least = {name: _least(what, core) for name, what in vectors.items() if name in _GUESSED}
         worth = {name: vectors[name] for name, cost in least.items() if cost <= _WORTH * min(least.values())}
         variants = cheapest_first(worth, core, self.site) or cheapest_first(vectors, core, self.site)
         # Without vectors is no way out of little memory.
