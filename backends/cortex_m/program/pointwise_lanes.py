@@ -6,7 +6,10 @@ in numbers only are one.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import reduce
 
 import numpy as np
 
@@ -23,7 +26,8 @@ from tosaic.backends.cortex_m.program.pointwise import (
 from tosaic.backends.cortex_m.program.rewriting import nested, seq, tables_of, touches, with_accesses
 from tosaic.backends.cortex_m.program.tree import Access, Alloc, Assign, Buffer, Op, Program, Statement
 from tosaic.backends.cortex_m.program.tree import Value as Number
-from tosaic.backends.cortex_m.program.values import CHANNEL, RELATIONS, Value
+from tosaic.backends.cortex_m.program.values import CHANNEL, RELATIONS, Value, add, minimum, multiply
+from tosaic.backends.cortex_m.program.values import number as integer
 
 NUMBERS, FLOATS, FURTHER = "k", "kf", "m"
 """The constants that hold numbers: those that registers hold, floats, and all others."""
@@ -55,7 +59,7 @@ def pointwise_lanes(what: Elementwise, arguments: int, *, staged: bool) -> tuple
         arguments: of the function, used or not.
         staged: whether what a channel needs alone is computed first, else for each element.
     """
-    return _LaneReader(what, arguments, staged).program()
+    return _LaneReader(_counted(what), arguments, staged).program()
 
 
 class _LaneReader(PointwiseReader):
@@ -282,13 +286,6 @@ class _LaneReader(PointwiseReader):
         name = "sat_shl" if saturating else "logical_shift" if unsigned else "round_shift" if rounding else "shift"
         return Op(name, tuple(operands))
 
-    def _lookup(self, value: Value, operands: list[Number]) -> Number:
-        """Lanes of halves count without a sign."""
-        found = super()._lookup(value, operands)
-        assert isinstance(found, Op) and isinstance(found.args[0], Access)
-        name, (first,) = found.args[0].buffer, value.numbers
-        return Op(found.name, (Access(name, (Affine.of(first - 256),)), Op("add", (operands[0], self._literal(256)))))
-
     def _real_max(self, value: Value, operands: list[Number]) -> Number:
         return self._extremum(value, operands, ("at_least", "max_nan", "max_number"))
 
@@ -306,6 +303,45 @@ class _LaneReader(PointwiseReader):
 
     def _from_real(self, value: Value, operands: list[Number]) -> Number:
         return Op("nearest", tuple(operands))
+
+
+def _counted(what: Elementwise) -> Elementwise:
+    """The function whose lookups in tables of halves count from 0, as lanes count them without a sign."""
+    users = Counter(id(value.data) for value in what.values if value.op == "lookup")
+    new, counts = dict[Value, Value](), dict[Value, Value]()
+    for value in what.values:
+        operands = tuple(new[operand] for operand in value.operands)
+        if value.op == "lookup":
+            (segment,) = operands
+            index = counts.setdefault(segment, _moved(segment, -segment.low))
+            new[value] = _from_zero(value, segment, index, alone=users[id(value.data)] == 1)
+        else:
+            new[value] = value if operands == value.operands else replace(value, operands=operands)
+    return replace(what, result=new[what.result])
+
+
+def _moved(total: Value, amount: int) -> Value:
+    """A value and a number, which what rows add of a sum takes in."""
+    if total.op == "narrow" and (within := total.operands[0]).bits <= total.numbers[0]:
+        return _moved(within, amount)
+    if total.op != "sum":
+        return add(total, integer(amount))
+    *factors, constant = total.numbers
+    terms = [multiply(term, integer(factor)) for term, factor in zip(total.operands, factors, strict=True)]
+    return reduce(add, terms, integer(constant + amount))
+
+
+def _from_zero(lookup: Value, segment: Value, index: Value, alone: bool) -> Value:
+    """A lookup by the index of a segment, which has no sign. Of a table that no other one reads, entries that are alike
+    at its end are one where these are many."""
+    (first,), entries = lookup.numbers, lookup.data
+    assert entries is not None
+    begin = first + segment.low
+    read = entries[begin : first + segment.high + 1]
+    last = int(np.flatnonzero(np.append(True, read[:-1] != read[-1]))[-1])
+    if not alone or 4 * last > 3 * len(read):
+        return replace(lookup, operands=(index,), numbers=(begin,))
+    return replace(lookup, operands=(minimum(index, integer(last)),), numbers=(0,), data=read[: last + 1])
 
 
 def _kind(level: frozenset[int]) -> str:

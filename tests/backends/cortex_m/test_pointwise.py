@@ -70,6 +70,17 @@ def _rotated(g: Graph) -> ir.Value:
     return g.requantize(g.binary("sub", g.mul(x, cos), g.mul(y, sin)), "i8", 0.003, output_zero=4)
 
 
+def _powers(shape: tuple[int, ...]) -> Callable[[Graph], ir.Value]:
+    """The exponentials of a softmax: of int8 less the greatest of their row; what is above 0 gives what 0 does."""
+
+    def build(g: Graph) -> ir.Value:
+        difference = g.binary("sub", _widened(g, shape), _widened(g, (*shape[:-1], 1)))
+        curve = 32767 * np.exp(np.minimum(np.arange(-256, 257), 0) * 0.06)
+        return g.rescale(g.table(g.rescale(difference, "i16", 1 << 30, 23), curve), "i16", 1 << 30, 37)
+
+    return build
+
+
 def _normalized(g: Graph) -> ir.Value:
     """The end of a layer norm: what each row computes alone, a product, and a scale and an offset a channel."""
     shape, one = (1, 9, 21), g.const([[[1]]], "i32")
@@ -90,6 +101,8 @@ CASES: dict[str, Build] = {
     "residual add of three elements": _residual_add((3,)),
     "table": lambda g: g.table(g.input((1, 16, 16, 7)), _TABLE),
     "table of five elements": lambda g: g.table(g.input((5,)), _TABLE),
+    "exponentials": _powers((3, 64)),
+    "exponentials of odd shape": _powers((2, 3, 17)),
     "table and clamp": lambda g: g.clamp(g.table(g.input((3, 70)), _TABLE), -20, 90),
     "table of int16": lambda g: g.table(g.input((3, 5, 70), "i16"), _CURVE),
     "table behind a rescale": lambda g: g.table(g.requantize(g.input((3, 5, 7), "i32"), "i8", 1e-7), _TABLE),
@@ -294,6 +307,11 @@ def test_the_c_of_one_schedule_stays_what_it_is():
     task = task_of(_residual_add((1, 32, 32, 16)))
     source = task.generate(task.default())
     assert_golden("pointwise.c", source, "void pointwise")
+
+
+def test_entries_that_are_alike_lie_once():
+    task = task_of(_powers((3, 64)))
+    assert 2 * 256 <= len(task.generate(task.default()).params) <= 2 * 256 + 16
 
 
 def test_tables_in_slow_memory_are_copied_where_there_is_room():
