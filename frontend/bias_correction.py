@@ -15,13 +15,12 @@ from torch.utils import _pytree as pytree
 from torchao.quantization.pt2e.observer import ObserverBase
 
 from tosaic.frontend.error_feedback import enough_images, round_weights
-from tosaic.frontend.grouped_weights import LIMITS, GroupObserver
+from tosaic.frontend.grouped_weights import LIMITS, TIED, GroupObserver
 from tosaic.frontend.lowerings.op_quantization import Weighted
 from tosaic.frontend.lowerings.registry import op_quantization
 from tosaic.frontend.observer import RangeObserver
 from tosaic.frontend.origin import Origin, origin
 from tosaic.frontend.parameters import parameter
-from tosaic.frontend.tied_tables import TIED
 
 Batch: TypeAlias = tuple[Tensor, ...]
 T = TypeVar("T")
@@ -139,10 +138,13 @@ class _Corrector(Interpreter):
         assert isinstance(self.module, GraphModule)
         image, observed = node.all_input_nodes[:2]
         observer, stored = observer_of(self.module, observed), own_weight(self.module, observed)
+        groups, centered = isinstance(observer, GroupObserver), own_bias(node) is not None
+        if groups and stored is None:  # a table is rounded so, too
+            table = observed.all_input_nodes[0]
+            self._replace(table, observer.nearest(self.fetch_attr(str(table.target))))
         if stored is None or not isinstance(self.env.get(image), _Twin):
             return
         exact = self.fetch_attr(str(stored.target))
-        groups, centered = isinstance(observer, GroupObserver), own_bias(node) is not None
         scale = observer.steps(exact) if groups else observer.calculate_qparams()[0]
         bits = exact.detach().numpy().tobytes() + scale.detach().numpy().tobytes()
         key = tuple(exact.shape), hashlib.sha256(bits).digest()

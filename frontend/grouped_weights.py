@@ -18,7 +18,6 @@ from tosaic.frontend.canonical import arguments, complete_arguments
 from tosaic.frontend.exclusion import is_named
 from tosaic.frontend.lowerings.op_quantization import Weighted
 from tosaic.frontend.lowerings.registry import op_quantization
-from tosaic.frontend.tied_tables import TIED
 from tosaic.support.errors import ModelError
 from tosaic.support.quantization import LEAST_SCALE
 
@@ -31,7 +30,11 @@ _LEVELS = (*range(84, 121, 3), 112)
 """Steps of an output up to its greatest weight that are tried: multiples of 7, of 7.5 and of 8, and some between."""
 LAYERS = "tosaic.four_bits"
 """Where a quantized graph's metadata say how many layers have such weights."""
+TIED = "tosaic.tied"
+"""Marks a matrix, in its node's metadata, whose integers stand in a table, too: with the inputs that have a factor, 0
+where there are none."""
 _KEPT = "tosaic.group"  # in a node's meta under `custom`, where torch.export keeps it
+_NO_TABLE = f"a table of embeddings needs rows of {min(GROUP_SIZES)} numbers at least, and a target without NPU"
 _GROUPS = 6  # where the arguments of a convolution have them
 
 
@@ -98,6 +101,27 @@ def group_format(group: int) -> QuantizationSpec:
     return QuantizationSpec(torch.int8, observer, -127, 127, torch.per_channel_symmetric, ch_axis=0)
 
 
+def group_observer(weight: Tensor, group: int) -> GroupObserver:
+    """The observer of `group_format`, which has seen a weight."""
+    observer = GroupObserver(
+        group,
+        dtype=torch.int8,
+        qscheme=torch.per_channel_symmetric,
+        quant_min=-127,
+        quant_max=127,
+        ch_axis=0,
+        eps=LEAST_SCALE,
+    )
+    observer(weight)
+    return observer
+
+
+def table_group(lookup: Node, named: Sequence[str], group: int) -> int:
+    """The numbers in a group of the rows of a table of embeddings; 0 where these are int8."""
+    width = arguments(lookup)[0].meta["val"].shape[1]
+    return group * (width >= min(GROUP_SIZES) and is_named(lookup, named))
+
+
 def mark_group(node: Node, group: int) -> None:
     """Say of a node that its weights came in groups of so many inputs."""
     node.meta["custom"] = {**(node.meta.get("custom") or {}), _KEPT: group}
@@ -117,8 +141,9 @@ def group_of(node: Node, named: Sequence[str], group: int) -> int:
     Raises:
         ModelError: the weights came with four bits, and cannot have them.
     """
-    marked = marked_group(node)
-    why = _why_not(node)
+    marked, why = marked_group(node), _why_not(node)
+    if tied := _tied_group(node):
+        return tied
     if marked and why:
         raise ModelError(f"`{node.name}` cannot have weights of four bits", why=why, hint="quantize other layers so")
     return marked if marked else group * (not why and is_named(node, named))
@@ -131,10 +156,18 @@ def refuse_without_groups(nodes: Sequence[Node], named: Sequence[str], group: in
         ModelError: one has none; the message says why.
     """
     for name in named:
-        found = [node for node in nodes if is_named(node, [name]) and isinstance(op_quantization(node), Weighted)]
-        if not any(group_of(node, [name], group) for node in found):
-            why = _why_not(found[0]) if found else "it has no weights"
+        known = [node for node in nodes if is_named(node, [name])]
+        found = [node for node in known if isinstance(op_quantization(node), Weighted)]
+        tables = any(node.target is torch.ops.aten.embedding.default for node in known)
+        if not any(map(marked_group, known)) and not any(group_of(node, [name], group) for node in found):
+            why = _why_not(found[0]) if found else _NO_TABLE if tables else "it has no weights"
             raise ModelError(f"`{name}` cannot have weights of four bits", why=why)
+
+
+def _tied_group(node: Node) -> int:
+    """The inputs in a group of a layer's matrix that stands in a table of four bits, too; 0 of others."""
+    weight = arguments(node)[1] if isinstance(op_quantization(node), Weighted) else None
+    return weight.meta.get(TIED, 0) if isinstance(weight, Node) else 0
 
 
 def _why_not(node: Node) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 import torch
@@ -33,6 +34,7 @@ from tosaic.frontend.grouped_weights import (
     group_format,
     group_of,
     refuse_without_groups,
+    table_group,
 )
 from tosaic.frontend.layers import note_sqnr
 from tosaic.frontend.lowerings.op_quantization import (
@@ -55,7 +57,7 @@ from tosaic.frontend.regions import Region, pointwise_regions
 from tosaic.frontend.rms_norm import raise_rms_norms
 from tosaic.frontend.sharing import share_formats
 from tosaic.frontend.sums import align_sums
-from tosaic.frontend.tied_tables import FORMAT, split_tied_tables
+from tosaic.frontend.tied_tables import FORMAT, split_tables
 from tosaic.frontend.wide_ranges import keep_wide_ranges
 from tosaic.frontend.widening import int16_results
 from tosaic.frontend.worst_ranges import search_worst_ranges
@@ -143,7 +145,7 @@ def prepare(
             activations, tuple(exclude), tuple(int16), capture.bytes, npu, tuple(int4), group_size
         )
         if not npu:  # whose compiler stores a matrix in a form of its own
-            split_tied_tables(module, quantizer.excluded)
+            split_tables(module, quantizer.excluded, partial(table_group, named=int4, group=group_size))
         prepared = prepare_pt2e(module, quantizer)
         advice = calibrate(prepared, capture.calibration)
         share_formats(prepared, len(capture.states))

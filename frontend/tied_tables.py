@@ -1,4 +1,5 @@
-"""A table of embeddings that is the matrix of a linear layer, too: both have the same integers, stored once."""
+"""Tables of embeddings with a scale for each row: one that is the matrix of a linear layer, too, so that both have the
+same integers, stored once, and one of four bits."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from torchao.quantization.pt2e.observer import PerChannelMinMaxObserver
 from torchao.quantization.pt2e.quantizer import FixedQParamsQuantizationSpec
 
 from tosaic.frontend.canonical import arguments, is_float
+from tosaic.frontend.grouped_weights import TIED, GroupObserver, group_observer, mark_group
 from tosaic.frontend.lowerings.op_quantization import Weighted
 from tosaic.frontend.lowerings.registry import op_quantization
 from tosaic.frontend.parameters import add_buffer, parameter
@@ -18,31 +20,33 @@ from tosaic.support.quantization import LEAST_SCALE
 
 FORMAT = "tosaic.format"
 """Where a node has the format of what it reads, in its metadata, if that is known before calibration."""
-TIED = "tosaic.tied"
-"""Marks a matrix, in its node's metadata, whose integers stand in a table, too."""
 
 aten = torch.ops.aten
 _MOST, _MOST_SCALE = 127, 2**15 - 1
 _ROWS = FixedQParamsQuantizationSpec(torch.int8, 1.0, 0, -_MOST, _MOST, torch.per_tensor_symmetric)
 
 
-def split_tied_tables(module: GraphModule, stays_float: Callable[[Node], bool]) -> None:
-    """table[i] -> rows[i] * scales[i], in place, where a linear layer has the table for its matrix.
+def split_tables(module: GraphModule, stays_float: Callable[[Node], bool], group_of: Callable[[Node], int]) -> None:
+    """table[i] -> rows[i] * scales[i], in place, where a linear layer has the table for its matrix, or its rows have
+    four bits.
 
     The rows are the integers that the matrix has, and each row's scale is that of the output channel: int16, so that a
     product is less than a step of int16 away from the float row.
+
+    Args:
+        group_of: a lookup's numbers that share a factor, as of `grouped_weights`; 0 where rows are int8.
     """
     matrices = [arguments(node)[1] for node in module.graph.nodes if _is_linear(node) and not stays_float(node)]
     for node in list(module.graph.nodes):
         table = arguments(node)[0] if node.target is aten.embedding.default else None
         if table is None or table.op != "get_attr" or stays_float(node):
             continue
-        values = parameter(module, table)
+        values, group = parameter(module, table), group_of(node)
         tied = [matrix for matrix in matrices if values.equal(parameter(module, matrix))]
         for matrix in tied:
-            matrix.meta[TIED] = True
-        if tied:
-            _split(module, node, *_quantized(values))
+            matrix.meta[TIED] = group
+        if tied or group:
+            _split(module, node, *_quantized(values, group), group)
     module.recompile()
 
 
@@ -53,18 +57,25 @@ def _is_linear(node: Node) -> bool:
     return is_float(arguments(node)[0]) and arguments(node)[1].op == "get_attr"
 
 
-def _quantized(table: Tensor) -> tuple[Tensor, Tensor]:
+def _quantized(table: Tensor, group: int) -> tuple[Tensor, Tensor]:
     """Its integers, and the scale of each row, as of a linear layer's matrix."""
-    observer = PerChannelMinMaxObserver(
-        0, torch.int8, torch.per_channel_symmetric, quant_min=-_MOST, quant_max=_MOST, eps=LEAST_SCALE
-    )
-    observer(table)
+    observer = group_observer(table, group) if group else _row_observer(table)
+    table = observer.nearest(table) if isinstance(observer, GroupObserver) else table
     scales, zeros = observer.calculate_qparams()
     quantize = torch.ops.quantized_decomposed.quantize_per_channel.default
     return quantize(table, scales, zeros, 0, -_MOST, _MOST, torch.int8).float(), scales.float()[:, None]
 
 
-def _split(module: GraphModule, lookup: Node, rows: Tensor, scales: Tensor) -> None:
+def _row_observer(table: Tensor) -> PerChannelMinMaxObserver:
+    """The observer of a linear layer's matrix of int8, which has seen a table."""
+    observer = PerChannelMinMaxObserver(
+        0, torch.int8, torch.per_channel_symmetric, quant_min=-_MOST, quant_max=_MOST, eps=LEAST_SCALE
+    )
+    observer(table)
+    return observer
+
+
+def _split(module: GraphModule, lookup: Node, rows: Tensor, scales: Tensor, group: int) -> None:
     step = float(scales.max()) / _MOST_SCALE
     of_scales = FixedQParamsQuantizationSpec(
         torch.int16, step, 0, -_MOST_SCALE - 1, _MOST_SCALE, torch.per_tensor_symmetric
@@ -76,6 +87,8 @@ def _split(module: GraphModule, lookup: Node, rows: Tensor, scales: Tensor) -> N
             taken = module.graph.call_function(aten.embedding.default, (table, indices))
         shape = (*lookup.meta["val"].shape[:-1], values.shape[1])
         taken.meta = {**lookup.meta, "val": lookup.meta["val"].new_empty(shape), FORMAT: known}
+        if group:
+            mark_group(taken, group)
         found.append(taken)
     with module.graph.inserting_before(lookup):
         product = module.graph.call_function(aten.mul.Tensor, tuple(found))

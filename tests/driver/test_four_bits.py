@@ -49,6 +49,28 @@ def test_builds_are_exact_and_small_where_kernels_unpack(target):
         assert constants(build) < 0.55 * MATRICES + (128 + 64) * 16 + 256
 
 
+class Decoder(nn.Module):
+    """A table of embeddings, which is the matrix of a linear layer, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(256, 64)
+
+    def forward(self, token: Tensor) -> Tensor:
+        return nn.functional.linear(torch.tanh(self.table(token)), self.table.weight)
+
+
+@pytest.mark.parametrize("target", ["cortex-m55", "cortex-m4"])
+def test_a_table_that_is_a_matrix_is_kept_once(target):
+    samples = [(torch.tensor([[number]]),) for number in range(0, 256, 16)]
+    options = QuantizationOptions(int4=("embedding",))
+    build = tosaic.compile(Decoder().eval(), samples[0], target=target, calibration=samples, quantization=options)
+    assert build.run(*samples[0]).exact
+    assert not any("four bits" in advice.what for advice in build.manifest.warnings)
+    # Two factors of a row in each of both kernels, its scale, a bias, and three numbers of a RESCALE.
+    assert constants(build) < 256 * (64 // 2 + 2 * 2 + 2 + 4 + 3 * 4) + 1024
+
+
 def test_methods_share_them():
     (net, one, _), (_, several, _) = layers(), layers(3)
     text = [{"ahead": (torch.randn(1, 3, 96),), "each": (torch.randn(1, 1, 96),)} for _ in range(16)]

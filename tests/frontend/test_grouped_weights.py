@@ -70,6 +70,41 @@ def test_named_layers_have_four_bits_and_others_eight(group):
     assert not of_four_bits(integers(program, (16, 32, 3)), 32)
 
 
+class Decoder(nn.Module):
+    """A table of embeddings, which is the matrix of a linear layer, too."""
+
+    def __init__(self, width: int = 64) -> None:
+        super().__init__()
+        self.table = nn.Embedding(24, width)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return nn.functional.linear(torch.tanh(self.table(tokens)), self.table.weight)
+
+
+def decoder(width: int = 64) -> Capture:
+    torch.manual_seed(0)
+    samples = [(torch.randint(0, 24, (1, 5)),) for _ in range(16)]
+    return capture(Decoder(width).eval(), samples, samples[0])
+
+
+def test_a_table_has_four_bits_and_its_matrix_the_same_integers():
+    model = decoder()
+    program = quantize(model, int4=["embedding"])
+    known = [one.detach() for one in program.state_dict.values() if one.numel() == 24 * 64]
+    rows = [one.numpy().astype(int).reshape(24, 64) for one in known if one.equal(one.round())]
+    assert len(rows) == 2 and (rows[0] == rows[1]).all() and of_four_bits(rows[0], 32)
+    (tokens,) = model.calibration[0]
+    exact, found = model.program.module()(tokens), program.module()(tokens)
+    assert 10 * math.log10(exact.square().sum().item() / (found - exact).square().sum().item()) > 16
+
+
+@pytest.mark.parametrize("width, npu", [(16, False), (64, True)])
+def test_what_table_has_no_four_bits(width, npu):
+    with pytest.raises(ModelError) as caught:
+        quantize(decoder(width), int4=["embedding"], npu=npu)
+    assert caught.value.why == "a table of embeddings needs rows of 32 numbers at least, and a target without NPU"
+
+
 def test_they_lose_less_than_the_nearest_ones_would():
     torch.manual_seed(1)
     layer, mixing = nn.Linear(64, 32), torch.randn(8, 64)

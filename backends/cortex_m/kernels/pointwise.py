@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
 
@@ -17,7 +18,7 @@ from tosaic.backends.cortex_m.program import values as lanes
 from tosaic.backends.cortex_m.program.family import ProgramFamily
 from tosaic.backends.cortex_m.program.kernel import Sketched
 from tosaic.backends.cortex_m.program.pointwise import Elementwise
-from tosaic.backends.cortex_m.program.values import CHANNEL, FLAT, ROW, Value
+from tosaic.backends.cortex_m.program.values import CHANNEL, Value
 from tosaic.support.attributes import bool_of, enum_of, float_of, int_of
 from tosaic.support.errors import BackendError
 from tosaic.support.functions import body_of, computing_ops, returned
@@ -33,10 +34,9 @@ class Pointwise(ProgramFamily):
     """Pointwise ops to one result: arithmetic, shifts, comparison, selection, RESCALE, CLAMP, TABLE, and on floats all
     but those that TOSA defines up to an error bound.
 
-    Operands have the result's shape, one element, one element per channel (the last axis, or several), or one per row
-    (all other axes). Knobs: `lanes`, bits of a lane; `unroll`, vectors of a turn; `beside`, how many of them alternate;
-    `channel`, whether what a channel needs alone is computed once (`scratch`) or for each element (`inline`); `params`,
-    whether tables and constants are read where they lie (`in_place`) or copied first (`scratch`).
+    Operands have the result's shape, or one element along any of its axes. Knobs: `lanes`, bits of a lane; `unroll`,
+    vectors of a turn; `beside`, how many of them alternate; `params`, whether tables and constants are read where they
+    lie (`in_place`) or copied first (`scratch`).
     """
 
     name = "pointwise"
@@ -61,7 +61,7 @@ class Pointwise(ProgramFamily):
         function, arguments = str(workload.attributes["function"]), number(workload, "arguments")
         what = _elementwise(function)
         found = {"lanes": LaneSketch.of(function, what, arguments, staged=False)}
-        if what.staged(CHANNEL):
+        if any(what.staged(level) for level in what.levels if CHANNEL in level):
             found["channels"] = LaneSketch.of(function, what, arguments, staged=True)
         return found
 
@@ -81,23 +81,20 @@ class _NotCoveredError(Exception):
 
 
 def _read(function: ir.Operation) -> Elementwise | None:
-    """What a function computes; None where it is not covered. Channels are the last axis, or as many as it takes to
-    cover all operands."""
-    rank = len(shape_of(returned(function)[0]))
-    for split in range(rank - 1, 0, -1) if rank > 1 else (0,):
-        with suppress(_NotCoveredError):
-            return _Reader(function, split).read()
+    """What a function computes; None where it is not covered."""
+    with suppress(_NotCoveredError):
+        return _Reader(function).read()
     return None
 
 
 class _Reader:
-    """Reads TOSA as values; the axes from `split` on are the channels."""
+    """Reads TOSA as values. Axes along which every operand is whole, or one element, are counted as one."""
 
-    def __init__(self, function: ir.Operation, split: int) -> None:
-        self.function, self.split = function, split
+    def __init__(self, function: ir.Operation) -> None:
+        self.function = function
         (result,) = returned(function)
         self.shape = shape_of(result)
-        self.channels, self.rows = math.prod(self.shape[split:]), math.prod(self.shape[:split])
+        self.axes = _axes(function, self.shape)
         self.values: dict[ir.Value, Value] = {}
 
     def read(self) -> Elementwise:
@@ -115,23 +112,13 @@ class _Reader:
                 self._constant(op.results[0])
         for op in computing_ops(self.function):
             self.values[op.results[0]] = self._op(op)
-        return Elementwise(self.values[result], self.rows, self.channels, _bits(result) // 8)
+        extents = tuple(math.prod(self.shape[axis] for axis in axes) for axes in self.axes)
+        return Elementwise(self.values[result], extents, _bits(result) // 8)
 
-    def _varies(self, value: ir.Value) -> frozenset[str]:
-        """The axes that a tensor varies with."""
-        shape = shape_of(value)
-        padded = [1] * (len(self.shape) - len(shape)) + list(shape)
-        size = math.prod(shape)
-        if size == 1:
-            return frozenset()
-        if padded == list(self.shape):
-            return frozenset({FLAT})
-        rows, channels = padded[: self.split], padded[self.split :]
-        if channels == list(self.shape[self.split :]) and size == self.channels:
-            return frozenset({CHANNEL})
-        if rows == list(self.shape[: self.split]) and size == self.rows:
-            return frozenset({ROW})
-        raise _NotCoveredError
+    def _varies(self, value: ir.Value) -> frozenset[int]:
+        """The axes that a tensor varies with, counted from the last."""
+        padded = _padded(value, len(self.shape))
+        return frozenset(i for i, axes in enumerate(reversed(self.axes)) if any(padded[axis] > 1 for axis in axes))
 
     def _input(self, index: int, value: ir.Value) -> Value:
         low, high = _range(value)
@@ -144,9 +131,8 @@ class _Reader:
         data = reals.bits_of(data) if _is_real(value) else data.astype(np.int64)
         if data.size == 1:
             self.values[value] = lanes.number(int(data.item()))
-        elif len(data.shape) <= len(self.shape):
-            with suppress(_NotCoveredError):
-                self.values[value] = lanes.array(data, self._varies(value))
+        elif any(value in _spread(op) for op in computing_ops(self.function)):
+            self.values[value] = lanes.array(data, self._varies(value))
 
     def _operands(self, op: ir.Operation, count: int) -> list[Value]:
         operands = list(op.operands)[:count]
@@ -229,8 +215,6 @@ class _Reader:
         if enum_of(op, "rounding_mode") != "SINGLE_ROUND" or any(c is None for c in constants):
             raise _NotCoveredError
         multiplier, shift, input_zero, output_zero = (c for c in constants if c is not None)
-        if multiplier.size > 1 and (multiplier.size != self.channels or self.split < len(self.shape) - 1):
-            raise _NotCoveredError
         bits, zero = _bits(op.results[0]), int(output_zero.item())
         less = int(input_zero.item())
         if is_bytes:  # less 128, they are the signed ones but for the first bit
@@ -240,6 +224,30 @@ class _Reader:
         if scaled is None:
             raise _NotCoveredError
         return lanes.with_zero_point(scaled, zero, bits)
+
+
+def _spread(op: ir.Operation) -> list[ir.Value]:
+    """The operands of an op that are spread over its result."""
+    return list(op.operands)[:1] if op.name in ("tosa.rescale", "tosa.table") else list(op.operands)
+
+
+def _padded(value: ir.Value, rank: int) -> list[int]:
+    shape = shape_of(value)
+    return [1] * (rank - len(shape)) + list(shape)
+
+
+def _axes(function: ir.Operation, shape: Sequence[int]) -> list[list[int]]:
+    """The axes of a result, in groups of neighbors that every operand varies with, or none of which it does."""
+    operands = [operand for op in computing_ops(function) for operand in _spread(op)]
+    padded = [_padded(operand, len(shape)) for operand in operands if math.prod(shape_of(operand)) > 1]
+    by_channel = any(op.name == "tosa.rescale" and shape_of(op.operands[1]) != (1,) for op in computing_ops(function))
+    last = len(shape) - 1
+
+    def kind(axis: int) -> tuple[bool, ...]:
+        return (by_channel and axis == last, *(sizes[axis] > 1 for sizes in padded))
+
+    wide = [axis for axis, size in enumerate(shape) if size > 1]
+    return [list(axes) for _, axes in itertools.groupby(wide, kind)] or [[]]
 
 
 _COMPARED = {"equal": "eq", "greater": "gt", "greater_equal": "ge"}

@@ -53,19 +53,23 @@ def scale_of_sums(multiplier: np.ndarray, shift: np.ndarray) -> tuple[str, Seque
 
 
 def nibble_group(constants: Mapping[str, np.ndarray]) -> int:
-    """The most weights along the depth, of 32, 64, 128 or all, that are multiples of a number of theirs by four bits;
-    0 where there are none."""
-    weights = constants["w"].reshape(len(constants["w"]), -1)
-    depth = weights.shape[1]
-    whole = -(-depth // _GROUP) * _GROUP
-    if depth < _GROUP or DERIVED["factors"](weights[:1].astype(np.int64), _GROUP) is None:
+    """The most weights along the depth that have a factor, as of `factor_group`; 0 where no kernel reads them so."""
+    weights = constants["w"].reshape(len(constants["w"]), -1).astype(np.int64)
+    if not (group := factor_group(weights)):
         return 0
-    weights, bias, shift = (each.astype(np.int64) for each in (weights, constants["bias"], constants["shift"]))
+    bias, shift = (constants[name].astype(np.int64) for name in ("bias", "shift"))
     sums = DERIVED["sixteen"](bias, weights), DERIVED["sixteen_shift"](shift)
-    if any(each is None for each in sums):
+    return 0 if any(each is None for each in sums) else group
+
+
+def factor_group(rows: np.ndarray) -> int:
+    """The most numbers of a row, of 32, 64, 128 or all, that are multiples of a number of theirs by four bits; 0 where
+    there are none, or fewer."""
+    depth = rows.shape[1]
+    if depth < _GROUP or DERIVED["factors"](rows[:1].astype(np.int64), _GROUP) is None:
         return 0
-    fitting = (g for g in (whole, 4 * _GROUP, 2 * _GROUP, _GROUP) if DERIVED["factors"](weights, g) is not None)
-    return next(fitting, 0)
+    sizes = (-(-depth // _GROUP) * _GROUP, 4 * _GROUP, 2 * _GROUP, _GROUP)
+    return next((size for size in sizes if DERIVED["factors"](rows.astype(np.int64), size) is not None), 0)
 
 
 def sixteen_times(constants: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -183,17 +183,8 @@ class LaneWriter:
         return out.new(spacing, Op(LOOKUP, (rolled, counted)))
 
     def _half_of(self, table: Access, index: Value, part: int, form: Form) -> Access:
-        """Elements of a table of halves; something is added to what counts them, so that halves have no sign."""
-        match index:
-            case Op("add", (segment, offset)) if self.forms.is_scalar(offset):
-                pass
-            case _:
-                raise RefusedError(f"no lanes count {index}")
-        key = (index, part, form)
-        if key not in self.parts:
-            vector = self.fetch(segment, part, form)
-            self.parts[key] = self.out.new(form.spacing, Op("add", (vector, self.out.low(offset, form.spacing))))
-        return self.out.new(form.spacing, Op(LOOKUP, (table, self.parts[key])))
+        """Elements of a table of halves, which numbers without a sign count."""
+        return self.out.new(form.spacing, Op(LOOKUP, (table, self.fetch(index, part, form))))
 
     def _word(self, value: Op, part: int, *, real: bool) -> Access:
         """Operations of words and floats; where the second operand may be a number, it is in a general register."""

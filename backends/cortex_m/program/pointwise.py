@@ -1,4 +1,4 @@
-"""Pointwise functions as programs: each element from those at its place; what a row or channel needs alone, before."""
+"""Pointwise functions as programs: each element from those at its place; what some axes need alone, before."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tosaic.backends.cortex_m.program.tree import (
     Statement,
 )
 from tosaic.backends.cortex_m.program.tree import Value as Number
-from tosaic.backends.cortex_m.program.values import CHANNEL, FLAT, RELATIONS, ROW, Value, reachable
+from tosaic.backends.cortex_m.program.values import CHANNEL, RELATIONS, Value, reachable
 
 _ROWS: Mapping[str, str] = MappingProxyType(
     {
@@ -52,11 +52,11 @@ TYPES = {1: "i8", 2: "i16", 4: "i32"}
 
 @dataclass(frozen=True, eq=False)
 class Elementwise:
-    """What is computed: `result` for each channel of each row, elements of `size` bytes."""
+    """What is computed: `result` at each position of axes of these `extents`, the last of which are the channels;
+    elements of `size` bytes."""
 
     result: Value
-    rows: int
-    channels: int
+    extents: tuple[int, ...]
     size: int
 
     @cached_property
@@ -64,27 +64,33 @@ class Elementwise:
         """All values, operands first."""
         return reachable(self.result)
 
+    @property
+    def every(self) -> frozenset[int]:
+        """All axes, counted from the last."""
+        return frozenset(range(len(self.extents)))
+
     @cached_property
-    def by_rows(self) -> bool:
-        """Whether elements are counted in rows, not through all of them."""
-        return any(value.level in (ROW, CHANNEL) for value in self.values)
+    def levels(self) -> list[frozenset[int]]:
+        """The axes, not all, that values vary with: those without channels first, each behind those in it."""
+        found = {value.varies for value in self.values} - {frozenset(), self.every}
+        return sorted(found, key=lambda axes: (CHANNEL in axes, len(axes), sorted(axes)))
 
     @property
     def narrowest(self) -> int:
         """Bits of the narrowest lanes that hold every element in memory."""
-        inputs = [v for v in self.values if v.op == "input" and v.level in (CHANNEL, FLAT)]
-        full = [v.bits for v in self.values if v.op == "array" and v.level == FLAT]
+        inputs = [v for v in self.values if v.op == "input" and CHANNEL in v.varies]
+        full = [v.bits for v in self.values if v.op == "array" and v.varies == self.every]
         return max([8 * self.size, *(8 * v.numbers[1] for v in inputs), *full])
 
-    def staged(self, level: str) -> list[Value]:
-        """What is computed for each position of `level`, and used beyond it."""
+    def staged(self, level: frozenset[int]) -> list[Value]:
+        """What is computed for each position of the axes in `level`, and used beyond it."""
         wanted = {
             operand
             for value in self.values
             for operand in value.operands
-            if value.level != operand.level == level and is_computed(operand)
+            if value.varies != operand.varies == level and is_computed(operand)
         }
-        wanted |= {self.result} if self.result.level == level and is_computed(self.result) else set()
+        wanted |= {self.result} if self.result.varies == level and is_computed(self.result) else set()
         return [value for value in self.values if value in wanted]
 
 
@@ -96,7 +102,7 @@ def is_computed(value: Value) -> bool:
 def pointwise(what: Elementwise, arguments: int) -> tuple[Program, dict[str, np.ndarray]]:
     """The program of a pointwise function, and its constants by name.
 
-    Inputs are `a0`, `a1` ...; loops are `y` over rows and `x` over channels, or `x` over all elements.
+    Inputs are `a0`, `a1` ...; loops are `x` over channels, `y` over the axis before, `y2` over that before it ...
 
     Args:
         arguments: of the function, used or not.
@@ -116,12 +122,12 @@ class PointwiseReader(ABC):
         self.buffers = dict[str, Buffer]()
 
     @abstractmethod
-    def _index(self, level: str) -> tuple[Affine, ...]:
-        """The index of a buffer that varies with an axis."""
+    def _index(self, level: frozenset[int]) -> tuple[Affine, ...]:
+        """The index of a buffer that varies with some axes."""
 
-    @abstractmethod
-    def _shape(self, level: str) -> tuple[int, ...]:
+    def _shape(self, level: frozenset[int]) -> tuple[int, ...]:
         """The shape of such a buffer."""
+        return tuple(self.what.extents[-1 - axis] for axis in outermost_first(level))
 
     def _inputs(self) -> list[Buffer]:
         """All inputs, in their order."""
@@ -139,13 +145,12 @@ class PointwiseReader(ABC):
 
     def _input(self, value: Value, operands: list[Number]) -> Number:
         index, size = value.numbers
-        level = level_of(value)
-        self.buffers[f"a{index}"] = Buffer(f"a{index}", TYPES[size], self._shape(level), "in")
-        return Access(f"a{index}", self._index(level))
+        self.buffers[f"a{index}"] = Buffer(f"a{index}", TYPES[size], self._shape(value.varies), "in")
+        return Access(f"a{index}", self._index(value.varies))
 
     def _array(self, value: Value, operands: list[Number]) -> Number:
         assert value.data is not None
-        return Access(self._constant(value.data, self._shape(level_of(value))), self._index(level_of(value)))
+        return Access(self._constant(value.data, self._shape(value.varies)), self._index(value.varies))
 
     def _constant(self, data: np.ndarray, shape: tuple[int, ...]) -> str:
         """The name of a constant; data that are the same object are one. A large one other kernels may have, too."""
@@ -182,21 +187,20 @@ class _ScalarReader(PointwiseReader):
         super().__init__(what, arguments)
         self.uses = Counter(operand for value in what.values for operand in value.operands)
         self.numbers = dict[Value, Number]()
-        self.kept: dict[str, list[tuple[Buffer, Number]]] = {"once": [], ROW: [], CHANNEL: [], FLAT: []}
-        self.extents = (what.rows, what.channels) if what.by_rows else (what.rows * what.channels,)
-        self.names = ("y", "x") if what.by_rows else ("x",)
+        self.kept: dict[frozenset[int], list[tuple[Buffer, Number]]] = {}
 
     def program(self) -> tuple[Program, dict[str, np.ndarray]]:
         for value in self.what.values:
             self.numbers[value] = self._kept(value, self._number(value))
-        result = Assign(Access("out", self._index(FLAT)), self.numbers[self.what.result])
-        body = self._around(CHANNEL, self._around(FLAT, result))
-        body = For("x", self.extents[-1], body)
-        if self.what.by_rows:
-            body = For("y", self.extents[0], self._around(ROW, body))
-        body = self._around("once", body)
+        levels = [frozenset(), *self.what.levels, self.what.every]
+        body: Statement = Assign(Access("out", self._index(self.what.every)), self.numbers[self.what.result])
+        for axis, extent in enumerate(reversed(self.what.extents)):
+            for level in reversed([level for level in levels if level and min(level) == axis]):
+                body = self._around(level, body)
+            body = For(loop_over(axis), extent, body)
+        body = self._around(frozenset(), body)
         inputs = self._inputs()
-        out = Buffer("out", TYPES[self.what.size], self.extents, "out")
+        out = Buffer("out", TYPES[self.what.size], self.what.extents, "out")
         return Program((*inputs, out, *self.buffers.values()), body), self.constants
 
     def _number(self, value: Value) -> Number:
@@ -204,28 +208,24 @@ class _ScalarReader(PointwiseReader):
             return value.number
         return self._computed(value, [self.numbers[operand] for operand in value.operands])
 
-    def _around(self, level: str, body: Statement) -> Statement:
+    def _around(self, level: frozenset[int], body: Statement) -> Statement:
         """A statement with what is computed at a level before it."""
-        for buffer, number in reversed(self.kept[level]):
+        for buffer, number in reversed(self.kept.get(level, [])):
             body = Alloc(buffer, seq(Assign(Access(buffer.name), number), body))
         return body
 
-    def _index(self, level: str) -> tuple[Affine, ...]:
-        names = {FLAT: self.names, ROW: ("y",), CHANNEL: ("x",), "once": ()}[level]
-        return tuple(map(Affine.of, names))
-
-    def _shape(self, level: str) -> tuple[int, ...]:
-        return {FLAT: self.extents, ROW: self.extents[:1], CHANNEL: self.extents[-1:], "once": ()}[level]
+    def _index(self, level: frozenset[int]) -> tuple[Affine, ...]:
+        return tuple(Affine.of(loop_over(axis)) for axis in outermost_first(level))
 
     def _kept(self, value: Value, number: Number) -> Number:
         """A number in a register, where it is used again or further inside."""
         if not isinstance(number, Op):
             return number
-        inside = any(user.level != value.level for user in self.what.values if value in user.operands)
-        if self.uses[value] < 2 and not (inside and value.level in ("once", ROW)):
+        inside = any(user.varies != value.varies for user in self.what.values if value in user.operands)
+        if self.uses[value] < 2 and not (inside and CHANNEL not in value.varies):
             return number
         buffer = Buffer(f"v{sum(map(len, self.kept.values()))}", "i32", (), "r")
-        self.kept[value.level].append((buffer, number))
+        self.kept.setdefault(value.varies, []).append((buffer, number))
         return Access(buffer.name)
 
     def _sum(self, value: Value, operands: list[Number]) -> Number:
@@ -260,9 +260,14 @@ class _ScalarReader(PointwiseReader):
         return Op("logical_shift" if unsigned else "round_shift" if rounding else "shift", tuple(operands))
 
 
-def level_of(value: Value) -> str:
-    """The axis that a given value varies with."""
-    return next(iter(value.varies), "once")
+def loop_over(axis: int) -> str:
+    """The name of the loop over an axis."""
+    return ("x", "y")[axis] if axis < 2 else f"y{axis}"
+
+
+def outermost_first(level: frozenset[int]) -> list[int]:
+    """Axes in the order of a buffer's."""
+    return sorted(level, reverse=True)
 
 
 def _is_half(data: np.ndarray) -> bool:

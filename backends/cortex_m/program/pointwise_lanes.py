@@ -1,22 +1,33 @@
 """Pointwise functions for vectors: each operation is a number of the narrowest type that holds it.
 
-What a row, or a channel, needs alone is computed first, for all of them. Numbers lie in constants, so that kernels
-which differ in numbers only are one.
+What some axes need alone, rows or channels, is computed first. Numbers lie in constants, so that kernels which differ
+in numbers only are one.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import reduce
 
 import numpy as np
 
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.ops import LOW
-from tosaic.backends.cortex_m.program.pointwise import TYPES, Elementwise, PointwiseReader, is_computed, level_of
+from tosaic.backends.cortex_m.program.pointwise import (
+    TYPES,
+    Elementwise,
+    PointwiseReader,
+    is_computed,
+    loop_over,
+    outermost_first,
+)
 from tosaic.backends.cortex_m.program.rewriting import nested, seq, tables_of, touches, with_accesses
 from tosaic.backends.cortex_m.program.tree import Access, Alloc, Assign, Buffer, Op, Program, Statement
 from tosaic.backends.cortex_m.program.tree import Value as Number
-from tosaic.backends.cortex_m.program.values import CHANNEL, FLAT, RELATIONS, ROW, Value
+from tosaic.backends.cortex_m.program.values import CHANNEL, RELATIONS, Value, add, minimum, multiply
+from tosaic.backends.cortex_m.program.values import number as integer
 
 NUMBERS, FLOATS, FURTHER = "k", "kf", "m"
 """The constants that hold numbers: those that registers hold, floats, and all others."""
@@ -41,45 +52,63 @@ _REGISTERS, _FEWEST, _FOR_FURTHER = 11, 2, 3
 def pointwise_lanes(what: Elementwise, arguments: int, *, staged: bool) -> tuple[Program, dict[str, np.ndarray]]:
     """The program of a pointwise function, and its constants by name.
 
-    Inputs are `a0`, `a1` ...; loops are `y` over rows and `x` over channels, `r` over rows, and `c` over channels.
+    Inputs are `a0`, `a1` ...; loops are `x` over channels, `y`, `y2` ... over the axes before. What is computed first
+    has loops of its own: the last of them is `r` without channels, `c` with them, each with a number.
 
     Args:
         arguments: of the function, used or not.
         staged: whether what a channel needs alone is computed first, else for each element.
     """
-    return _LaneReader(what, arguments, staged).program()
+    return _LaneReader(_counted(what), arguments, staged).program()
 
 
 class _LaneReader(PointwiseReader):
     def __init__(self, what: Elementwise, arguments: int, staged: bool) -> None:
         super().__init__(what, arguments)
-        self.extents = (what.rows, what.channels) if what.by_rows else (1, what.rows * what.channels)
-        self.own = ("once", ROW, CHANNEL) if staged else ("once", ROW)
-        self.at = FLAT
+        self.own = [level for level in what.levels if staged or CHANNEL not in level]
+        self.at = what.every
         self.real = _reals(what.values)
+        self.loops = _loops_of(self.own)
         self.same = dict[Value, Value]()
         self.names = {value: f"v{number}" for number, value in enumerate(filter(is_computed, what.values))}
-        self.staged = {v: f"{level[0].upper()}{i}" for level in self.own[1:] for i, v in enumerate(what.staged(level))}
+        self.staged = dict[Value, str]()
+        for kind in ("R", "C"):
+            values = [value for level in self.own if _kind(level) == kind for value in what.staged(level)]
+            self.staged |= {value: f"{kind}{number}" for number, value in enumerate(values)}
         self.lasting = list[Access]()
         self.numbers, self.floats, self.further = list[int](), list[int](), list[int]()
 
     def program(self) -> tuple[Program, dict[str, np.ndarray]]:
-        out = Buffer("out", "f32" if self.what.result in self.real else TYPES[self.what.size], self.extents, "out")
-        self.at = "once"
-        body = self._level("once", lambda: [self._loops()], "r")
+        dtype = "f32" if self.what.result in self.real else TYPES[self.what.size]
+        out = Buffer("out", dtype, self.what.extents, "out")
+        self.at = frozenset()
+        body = self._level(self.at, lambda: [self._loops()], "r")
         arguments = (*self._inputs(), out, *self._constants(body))
         return Program(arguments, nested(with_accesses(body, self._kept), b=1)), self.constants
 
     def _loops(self) -> Statement:
         """All that is computed for rows, channels and elements."""
-        loops = [self._loop(level) for level in self.own[1:]]
-        self.at = FLAT
-        result = self._level(FLAT, lambda: [Assign(Access("out", self._index(FLAT)), self._operand(self.what.result))])
-        body = seq(*(loop for loop in loops if loop is not None), nested(result, y=self.extents[0], x=self.extents[1]))
+        loops = [self._loop(level) for level in self.own]
+        every = self.at = self.what.every
+        result = self._level(
+            every, lambda: [Assign(Access("out", self._index(every)), self._operand(self.what.result))]
+        )
+        body = seq(*(loop for loop in loops if loop is not None), self._nested(result))
         for value, name in self.staged.items():
             dtype = "i32" if name[0] == "R" and value not in self.real else self._dtype(value)
-            body = Alloc(Buffer(name, dtype, self._shape(value.level), "scratch"), body)
+            body = Alloc(Buffer(name, dtype, self._shape(value.varies), "scratch"), body)
         return body
+
+    def _nested(self, body: Statement) -> Statement:
+        """The loops of a level around what it computes."""
+        return nested(body, **{self._var(axis): self.what.extents[-1 - axis] for axis in outermost_first(self.at)})
+
+    def _var(self, axis: int) -> str:
+        """The loop over an axis at the level that is written."""
+        if self.at == self.what.every:
+            return loop_over(axis)
+        vectors = self.loops[self.at]
+        return vectors if axis == min(self.at) else f"{vectors}{loop_over(axis)}"
 
     def _few(self, body: Statement) -> Statement:
         """What a level computes, with the numbers in `FURTHER` that no registers are left for."""
@@ -107,9 +136,9 @@ class _LaneReader(PointwiseReader):
         """A number where it lies at last."""
         return Access(NUMBERS, (Affine.of(self.lasting.index(a)),)) if a in self.lasting else a
 
-    def _loop(self, level: str) -> Statement | None:
-        """The loop over all rows, or channels, that computes what each needs alone; None where that is nothing."""
-        staged = [value for value in self.staged if value.level == level]
+    def _loop(self, level: frozenset[int]) -> Statement | None:
+        """The loops over some axes that compute what these need alone; None where that is nothing."""
+        staged = [value for value in self.staged if value.varies == level]
         if not staged:
             return None
         self.at = level
@@ -117,10 +146,9 @@ class _LaneReader(PointwiseReader):
         def stored() -> list[Statement]:
             return [Assign(Access(self.staged[v], self._index(level)), self._operand(v)) for v in staged]
 
-        (extent,) = self._shape(level)
-        return nested(self._level(level, stored), **{level[0]: extent})
+        return self._nested(self._level(level, stored))
 
-    def _level(self, level: str, then: Callable[[], list[Statement]], memory: str = "scratch") -> Statement:
+    def _level(self, level: frozenset[int], then: Callable[[], list[Statement]], memory: str = "scratch") -> Statement:
         """What is computed at a level, one number after the other, and what comes `then`."""
         made, buffers = list[Statement](), list[Buffer]()
         for value in self.what.values:
@@ -135,14 +163,14 @@ class _LaneReader(PointwiseReader):
                 else:
                     self.same[value] = value.operands[0]
         body = seq(*made, *then())
-        body = body if level == "once" else self._few(body)
+        body = self._few(body) if level else body
         for buffer in reversed(buffers):
             body = Alloc(buffer, body)
         return body
 
-    def _home(self, value: Value) -> str:
+    def _home(self, value: Value) -> frozenset[int]:
         """The level at which a value is computed."""
-        return value.level if value.level in self.own else FLAT
+        return value.varies if value.varies in self.own or not value.varies else self.what.every
 
     def _dtype(self, value: Value) -> str:
         return "f32" if value in self.real else f"i{value.bits}"
@@ -166,7 +194,7 @@ class _LaneReader(PointwiseReader):
     def _operand(self, value: Value, real: bool = False) -> Number:
         """A value as it is read at the level that is written."""
         if value in self.staged and self._home(value) != self.at:
-            return Access(self.staged[value], self._index(value.level))
+            return Access(self.staged[value], self._index(value.varies))
         if value in self.same:
             return self._operand(self.same[value], real)
         if value.number is not None:
@@ -177,7 +205,7 @@ class _LaneReader(PointwiseReader):
 
     def _is_scalar(self, value: Value) -> bool:
         """Whether it is the same in all lanes."""
-        return value.level == "once" or (value.level == ROW and self.at != ROW)
+        return not self.at or min(self.at) not in value.varies
 
     def _literal(self, value: int, real: bool = False) -> Number:
         """A number that the params hold."""
@@ -202,13 +230,8 @@ class _LaneReader(PointwiseReader):
                 found.append(Buffer(name, dtype, (len(values),), "const"))
         return found
 
-    def _index(self, level: str) -> tuple[Affine, ...]:
-        row, channel = ("y" if self.at == FLAT else "r"), ("x" if self.at == FLAT else "c")
-        names = {FLAT: ("y", "x"), ROW: (row,), CHANNEL: (channel,), "once": ()}[level]
-        return tuple(map(Affine.of, names))
-
-    def _shape(self, level: str) -> tuple[int, ...]:
-        return {FLAT: self.extents, ROW: self.extents[:1], CHANNEL: self.extents[1:], "once": ()}[level]
+    def _index(self, level: frozenset[int]) -> tuple[Affine, ...]:
+        return tuple(Affine.of(self._var(axis)) for axis in outermost_first(level))
 
     # Operations.
 
@@ -232,7 +255,7 @@ class _LaneReader(PointwiseReader):
             self.buffers[found.buffer] = Buffer(found.buffer, "f32", shape, "const")
             self.constants[found.buffer] = value.data.astype(np.int32).view(np.float32).reshape(shape)
         else:
-            self.buffers[found.buffer] = Buffer(found.buffer, f"i{value.bits}", self._shape(level_of(value)), "const")
+            self.buffers[found.buffer] = Buffer(found.buffer, f"i{value.bits}", self._shape(value.varies), "const")
         return found
 
     def _sum(self, value: Value, operands: list[Number]) -> Number:
@@ -263,13 +286,6 @@ class _LaneReader(PointwiseReader):
         name = "sat_shl" if saturating else "logical_shift" if unsigned else "round_shift" if rounding else "shift"
         return Op(name, tuple(operands))
 
-    def _lookup(self, value: Value, operands: list[Number]) -> Number:
-        """Lanes of halves count without a sign."""
-        found = super()._lookup(value, operands)
-        assert isinstance(found, Op) and isinstance(found.args[0], Access)
-        name, (first,) = found.args[0].buffer, value.numbers
-        return Op(found.name, (Access(name, (Affine.of(first - 256),)), Op("add", (operands[0], self._literal(256)))))
-
     def _real_max(self, value: Value, operands: list[Number]) -> Number:
         return self._extremum(value, operands, ("at_least", "max_nan", "max_number"))
 
@@ -287,6 +303,59 @@ class _LaneReader(PointwiseReader):
 
     def _from_real(self, value: Value, operands: list[Number]) -> Number:
         return Op("nearest", tuple(operands))
+
+
+def _counted(what: Elementwise) -> Elementwise:
+    """The function whose lookups in tables of halves count from 0, as lanes count them without a sign."""
+    users = Counter(id(value.data) for value in what.values if value.op == "lookup")
+    new, counts = dict[Value, Value](), dict[Value, Value]()
+    for value in what.values:
+        operands = tuple(new[operand] for operand in value.operands)
+        if value.op == "lookup":
+            (segment,) = operands
+            index = counts.setdefault(segment, _moved(segment, -segment.low))
+            new[value] = _from_zero(value, segment, index, alone=users[id(value.data)] == 1)
+        else:
+            new[value] = value if operands == value.operands else replace(value, operands=operands)
+    return replace(what, result=new[what.result])
+
+
+def _moved(total: Value, amount: int) -> Value:
+    """A value and a number, which what rows add of a sum takes in."""
+    if total.op == "narrow" and (within := total.operands[0]).bits <= total.numbers[0]:
+        return _moved(within, amount)
+    if total.op != "sum":
+        return add(total, integer(amount))
+    *factors, constant = total.numbers
+    terms = [multiply(term, integer(factor)) for term, factor in zip(total.operands, factors, strict=True)]
+    return reduce(add, terms, integer(constant + amount))
+
+
+def _from_zero(lookup: Value, segment: Value, index: Value, alone: bool) -> Value:
+    """A lookup by the index of a segment, which has no sign. Of a table that no other one reads, entries that are alike
+    at its end are one where these are many."""
+    (first,), entries = lookup.numbers, lookup.data
+    assert entries is not None
+    begin = first + segment.low
+    read = entries[begin : first + segment.high + 1]
+    last = int(np.flatnonzero(np.append(True, read[:-1] != read[-1]))[-1])
+    if not alone or 4 * last > 3 * len(read):
+        return replace(lookup, operands=(index,), numbers=(begin,))
+    return replace(lookup, operands=(minimum(index, integer(last)),), numbers=(0,), data=read[: last + 1])
+
+
+def _kind(level: frozenset[int]) -> str:
+    """Whether a level has channels, as the first letter of its numbers."""
+    return "C" if CHANNEL in level else "R"
+
+
+def _loops_of(levels: Sequence[frozenset[int]]) -> dict[frozenset[int], str]:
+    """The name of the last loop of each level."""
+    found = dict[frozenset[int], str]()
+    for kind in ("R", "C"):
+        for number, level in enumerate(level for level in levels if _kind(level) == kind):
+            found[level] = f"{kind.lower()}{number or ''}"
+    return found
 
 
 def _reals(values: Sequence[Value]) -> set[Value]:

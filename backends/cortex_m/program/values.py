@@ -14,7 +14,8 @@ from functools import reduce
 
 import numpy as np
 
-ROW, CHANNEL, FLAT = "row", "channel", "flat"
+CHANNEL = 0
+"""The last axis."""
 _INT32 = (-(1 << 31), (1 << 31) - 1)
 _DENSE_MULTIPLIER = 1 << 30
 RELATIONS = ("eq", "gt", "ge")
@@ -29,7 +30,7 @@ class Value:
         op: how it is computed, as a reader in `pointwise` says; `number`, `array` and `input` are given.
         operands: the values that it is computed from.
         low, high: its range.
-        varies: the axes that it varies with: `row` (all axes but the last), `channel` (the last), `flat` (every one).
+        varies: the axes that it varies with, counted from the last, which is 0.
         numbers: of `sum`, the factor of each operand, and what is added; of shifts the amount; of `narrow` the bits; of
             `input` its index and bytes.
         data: of `array` and tables.
@@ -40,7 +41,7 @@ class Value:
     operands: tuple[Value, ...]
     low: int
     high: int
-    varies: frozenset[str]
+    varies: frozenset[int]
     numbers: tuple[int, ...] = ()
     data: np.ndarray | None = None
     zeros: int = 0
@@ -49,14 +50,6 @@ class Value:
     def bits(self) -> int:
         """Bits that hold it with its sign: 8, 16 or 32."""
         return next(bits for bits in (8, 16, 32) if -(1 << bits - 1) <= self.low and self.high < 1 << bits - 1)
-
-    @property
-    def level(self) -> str:
-        """How often it is computed: `once`, for each `row`, for each `channel`, or for every position: `flat`."""
-        axes = set(self.varies)
-        if FLAT in axes or axes == {ROW, CHANNEL}:
-            return FLAT
-        return axes.pop() if axes else "once"
 
     @property
     def number(self) -> int | None:
@@ -69,12 +62,12 @@ def number(value: int) -> Value:
     return Value("number", (), value, value, frozenset(), zeros=_trailing_zeros(value))
 
 
-def given(index: int, size: int, low: int, high: int, varies: Iterable[str]) -> Value:
+def given(index: int, size: int, low: int, high: int, varies: Iterable[int]) -> Value:
     """An input: the argument `index` of the function, elements of `size` bytes."""
     return Value("input", (), low, high, frozenset(varies), (index, size))
 
 
-def array(data: np.ndarray, varies: Iterable[str]) -> Value:
+def array(data: np.ndarray, varies: Iterable[int]) -> Value:
     """A constant: one element for each position."""
     low, high = int(data.min()), int(data.max())
     return number(low) if low == high else Value("array", (), low, high, frozenset(varies), data=data.reshape(-1))
@@ -338,13 +331,14 @@ def _sum(terms: Sequence[tuple[Value, int]]) -> Value:
         else:
             factors[value] = factors.get(value, 0) + factor
     factors = {value: factor for value, factor in factors.items() if factor}
-    levels = {level: [v for v in factors if v.level == level] for level in ("once", ROW, CHANNEL, FLAT)}
-    alone, terms = [*levels["once"], *levels[ROW]], list(factors.items())
-    for values, others in ((alone, [*levels[CHANNEL], *levels[FLAT]]), (levels[CHANNEL], levels[FLAT])):
-        if values and others:
-            inner = _plain_sum([(v, factors[v]) for v in values], constant)
-            terms = [(inner, 1), *((v, f) for v, f in terms if v not in values)]
-            constant = 0
+    terms, every = list(factors.items()), frozenset[int]().union(*(value.varies for value in factors))
+    groups = dict[frozenset[int], list[Value]]()
+    for value in factors:
+        groups.setdefault(value.varies if CHANNEL in value.varies else every - {CHANNEL}, []).append(value)
+    for axes in sorted(groups.keys() - {every}, key=lambda axes: (CHANNEL in axes, len(axes))):
+        inner = _plain_sum([(v, factors[v]) for v in groups[axes]], constant)
+        terms = [(inner, 1), *((v, f) for v, f in terms if v not in groups[axes])]
+        constant = 0
     return _plain_sum(terms, constant)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tosaic.backends.cortex_m.program.lane_vectors import VECTOR
 from tosaic.backends.cortex_m.program.pointwise_lanes import FLOATS, FURTHER, NUMBERS
 from tosaic.backends.cortex_m.program.rewriting import loops_of, own_touches, tables_of, under
-from tosaic.backends.cortex_m.program.tree import BYTES, LEAVES, REGISTERS, Buffer, Program
+from tosaic.backends.cortex_m.program.tree import BYTES, LEAVES, REGISTERS, Buffer, For, Program
 
 _COPIED = 4
 """Vectors in a turn of a copy."""
@@ -44,13 +44,13 @@ class Vectors:
 
     def lanes(self, var: str) -> int:
         """Of a vector, in the loop over rows or another one."""
-        return VECTOR // (32 if var == "r" else self.bits)
+        return VECTOR // (32 if var[0] == "r" else self.bits)
 
 
 def in_lanes(program: Program, v: Vectors) -> Iterator[str]:
     """The steps of a schedule."""
     yield from _numbers(program)
-    loops = [var for var in ("r", "c") if var in program.loops]
+    loops = [var for var in vector_loops(program) if var != "x"]
     for var in loops:
         yield from in_vectors(var, program.loop(var).extent, v.lanes(var), 1, 1)
     yield from in_vectors("x", program.loop("x").extent, v.lanes("x"), v.unroll, v.beside)
@@ -100,18 +100,25 @@ def instructions(var: str, turns: int, isa: str) -> Iterator[str]:
     yield f"block({var})"
 
 
+def vector_loops(program: Program) -> list[str]:
+    """The loops that hold no other one."""
+    loops = [s for s, _ in under(program.body) if isinstance(s, For)]
+    return [f.var for f in loops if not any(isinstance(s, For) for s, _ in under(f.body))]
+
+
 def _numbers(program: Program) -> Iterator[str]:
     """What lanes have in common is brought to registers: once, or for each row."""
-    tables, found = tables_of(program.body), dict[tuple[str, str], None]()
+    tables, found, vectors = tables_of(program.body), dict[tuple[str, str], None](), {*vector_loops(program)}
     for s, around in under(program.body):
-        inner = {f.var for f in loops_of(around)} & {"r", "c", "x"}
+        loops = [f.var for f in loops_of(around)]
+        inner = vectors & {*loops}
         if not isinstance(s, LEAVES) or not inner:
             continue
         for how, access in own_touches(s):
             b, counted = program.buffers[access.buffer], set().union(*(i.names for i in access.index))
             own = b.memory == "r" or b.name in tables or b.name == FURTHER or how != "read" or _is_own(program, b)
             if not own and not counted & inner:
-                found["y" if "y" in counted else "b", b.name] = None
+                found[next((var for var in reversed(loops) if var in counted), "b"), b.name] = None
     for loop, name in found:
         b = program.buffers[name]
         yield f"stage({name}, {loop}, {name}r, r{', i32' if b.dtype != 'f32' else ''})"
@@ -145,12 +152,12 @@ def _parts(program: Program, bits: int) -> Iterator[str]:
 
 def _tables(program: Program, v: Vectors) -> dict[str, tuple[Buffer, int]]:
     """The tables as lanes read them, each with the elements of a vector."""
-    found = dict[str, tuple[Buffer, int]]()
+    found, vectors = dict[str, tuple[Buffer, int]](), {*vector_loops(program)}
     for s, around in under(program.body):
-        loops = {f.var for f in loops_of(around)} & {"r", "c", "x"}
-        if isinstance(s, LEAVES) and loops:
+        inner = vectors & {f.var for f in loops_of(around)}
+        if isinstance(s, LEAVES) and inner:
             for name in sorted(tables_of(s)):
                 b = program.buffers[name]
-                rolled = b.dtype == "i8" and v.bits < 32 and "r" not in loops
+                rolled = b.dtype == "i8" and v.bits < 32 and not any(var[0] == "r" for var in inner)
                 found[f"{name}_rolled" if rolled else name] = b, REGISTERS["q"] // BYTES[b.dtype]
     return found
