@@ -8,6 +8,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -60,8 +61,9 @@ def _open(results: Path, code: str) -> None:
     if not folder.exists():
         folder.mkdir(parents=True, exist_ok=True)
         for each in results.iterdir():
-            if time.time() - each.stat().st_mtime > _KEPT:
-                shutil.rmtree(each, ignore_errors=True) if each.is_dir() else each.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):  # Another process has removed it.
+                if time.time() - each.stat().st_mtime > _KEPT:
+                    shutil.rmtree(each, ignore_errors=True) if each.is_dir() else each.unlink()
     os.utime(folder)
 
 
