@@ -37,6 +37,9 @@ _SCALAR_FLOATS = "noimplicitfloat"
 # MLIR's vector.gather make); a kernel that wants a gather calls `llvm.arm.mve.vldr.gather.offset` itself.
 _OPTIMIzATION = ("-O3", "-fno-unroll-loops", "-ffp-contract=off", "-ffunction-sections", "-fdata-sections",
                  "-fstack-size-section", "-mllvm", "-enable-arm-maskedgatscat=false")  # fmt: skip
+# clang orders code before it gives out registers, and may leave too few for a block of assembly that takes nearly all.
+_AS_WRITTEN = ("-mllvm", "-enable-misched=false")
+_TOO_FEW = "requires more registers"
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,7 @@ def compile_kernels(
     flags = [*target_flags(core), *_OPTIMIzATION]
     objects: dict[str, Path] = {}
     errors: dict[str, str] = {}
-    missing = []
+    missing, crowded = list[KernelSource](), set[str]()
     for source in unique:
         cached = _cached(source, flags, folder)
         if cached is None:
@@ -90,9 +93,13 @@ def compile_kernels(
         if not group:
             continue
         try:
-            made = _compile_group(group, flags, folder, include, seconds)
+            further = _AS_WRITTEN if {source.symbol for source in group} <= crowded else ()
+            made = _compile_group(group, flags, folder, include, seconds, further)
         except Error as error:
-            if len(group) == 1:
+            if len(group) == 1 and _TOO_FEW in str(error) and group[0].symbol not in crowded:
+                crowded.add(group[0].symbol)
+                groups.append(group)
+            elif len(group) == 1:
                 errors[group[0].symbol] = str(error)
             else:
                 groups += [group[: len(group) // 2], group[len(group) // 2 :]]
@@ -213,8 +220,14 @@ def _unique(sources: Sequence[KernelSource]) -> list[KernelSource]:
 
 
 def _compile_group(
-    group: Sequence[KernelSource], flags: Sequence[str], folder: Path, include: Sequence[Path], seconds: float
+    group: Sequence[KernelSource],
+    flags: Sequence[str],
+    folder: Path,
+    include: Sequence[Path],
+    seconds: float,
+    further: Sequence[str],
 ) -> Path:
+    """The object of some kernels; equal kernels and flags always have the same `further` ones."""
     if group[0].language == "mlir":
         text, language = llvm_ir(group), ["-x", "ir", "-Wno-override-module"]
         if "-mfloat-abi=soft" in flags:
@@ -227,7 +240,7 @@ def _compile_group(
     with tempfile.NamedTemporaryFile(dir=folder, suffix=".tmp", delete=False) as partial:
         made = Path(partial.name)
     try:
-        _run([installed(CLANG), *flags, *language, "-c", "-", "-o", str(made)], text, seconds)
+        _run([installed(CLANG), *flags, *further, *language, "-c", "-", "-o", str(made)], text, seconds)
         made.replace(target)
     finally:
         made.unlink(missing_ok=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -48,6 +49,17 @@ def test_one_bad_kernel_does_not_stop_the_others(tmp_path):
     assert "expected expression" in made.errors["bad_c"]
     assert "func.func" in made.errors["left"]
     assert _defined(made.objects) == {"good_0", "good_1", "good_2", "good_3", "good_4", "good_c"}
+
+
+def test_a_block_that_takes_nearly_all_registers_compiles(tmp_path, monkeypatch):
+    """clang orders the code around it so that too few are left; in the order in which it is written it fits."""
+    crowded = KernelSource("crowded", "c", Path(__file__).with_name("crowded.c").read_text())
+    made = compile_kernels([crowded, _store("other")], CORTEX_M55, tmp_path / "made")
+    assert not made.errors and _defined(made.objects) == {"crowded", "other"}
+    again = compile_kernels([crowded], CORTEX_M55, tmp_path / "made")
+    assert set(again.objects) < set(made.objects)
+    monkeypatch.setattr(toolchain, "_AS_WRITTEN", ())
+    assert "requires more registers" in compile_kernels([crowded], CORTEX_M55, tmp_path / "refused").errors["crowded"]
 
 
 def test_what_is_in_the_folder_is_not_compiled_again(tmp_path, monkeypatch):
