@@ -79,7 +79,7 @@ def compile_kernels(
     flags = [*target_flags(core), *_OPTIMIzATION]
     objects: dict[str, Path] = {}
     errors: dict[str, str] = {}
-    missing, crowded = list[KernelSource](), set[str]()
+    missing = []
     for source in unique:
         cached = _cached(source, flags, folder)
         if cached is None:
@@ -88,21 +88,20 @@ def compile_kernels(
             objects[source.symbol] = cached
     groups = [[source for source in missing if source.language == "mlir"]]
     groups += _by_prelude([source for source in missing if source.language == "c"])
-    while groups:
-        group = groups.pop()
+    left: list[tuple[Sequence[KernelSource], Sequence[str]]] = [(group, ()) for group in groups]
+    while left:
+        group, further = left.pop()
         if not group:
             continue
         try:
-            further = _AS_WRITTEN if {source.symbol for source in group} <= crowded else ()
             made = _compile_group(group, flags, folder, include, seconds, further)
         except Error as error:
-            if len(group) == 1 and _TOO_FEW in str(error) and group[0].symbol not in crowded:
-                crowded.add(group[0].symbol)
-                groups.append(group)
-            elif len(group) == 1:
-                errors[group[0].symbol] = str(error)
+            if len(group) > 1:
+                left += [(group[: len(group) // 2], further), (group[len(group) // 2 :], further)]
+            elif _TOO_FEW in str(error) and not further:
+                left.append((group, _AS_WRITTEN))
             else:
-                groups += [group[: len(group) // 2], group[len(group) // 2 :]]
+                errors[group[0].symbol] = str(error)
             continue
         objects.update({source.symbol: made for source in group})
     return CompiledKernels(tuple(dict.fromkeys(objects.values())), errors)

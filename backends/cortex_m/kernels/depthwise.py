@@ -45,7 +45,8 @@ class Depthwise(ProgramFamily):
     """DEPTHWISE_CONV2D, int8 times constant int8, any multiplier, RESCALE to int32, or to int8 with optional CLAMP and
     TABLE.
 
-    With MVE a patch of the image lies in a vector, where windows fit patches; others are computed as without.
+    With MVE patches of the image lie in vectors, or channels lie in the lanes of these, whichever promises fewer
+    cycles; what neither takes is computed as without.
     """
 
     name = "depthwise_conv2d"
@@ -72,7 +73,7 @@ class Depthwise(ProgramFamily):
         }
         return workload(self.name, attributes, constants)
 
-    def sketch(self, workload: Workload) -> Sketched | None:
+    def sketch(self, workload: Workload) -> DepthwiseSketch:
         geometry, epilogue = Geometry.of(workload.attributes), epilogue_of(workload)
         return DepthwiseSketch(geometry, number(workload, "multiples"), epilogue, constants_of(workload))
 
@@ -86,7 +87,7 @@ class Depthwise(ProgramFamily):
         found: dict[str, Sketched] = {} if patches is None else {"patches": patches}
         if multiples == 1:
             found["lined"] = byte_depthwise(geometry, epilogue, constants)
-        return {**found, VARIANT: DepthwiseSketch(geometry, multiples, epilogue, constants)}
+        return {**found, VARIANT: self.sketch(workload)}
 
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
         if not core.mve:

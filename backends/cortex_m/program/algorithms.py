@@ -167,8 +167,7 @@ def depthwise(
     sums = nested(each, **{f"s{name}": extent for name, extent in results.items()})
     result = Assign(parse_access("out[b, y, x, n, m]"), epilogue.of("S[b, n, m, y, x]", "[n, m]"))
     finish = nested(result, **results)
-    line = _padded_elements(g, width) if by_element else padded_row(g, width, Access("edge"))
-    image = nested(line, cb=g.batch, cn=g.channels, cy=height)
+    image = nested(padded_row(g, width, Access("edge"), by_element=by_element), cb=g.batch, cn=g.channels, cy=height)
     arguments = (
         Buffer("a", element, (g.batch, g.height, g.width, g.channels), "in"),
         Buffer("out", epilogue.element, (g.batch, g.rows, g.columns, g.channels, multiples), "out"),
@@ -180,25 +179,6 @@ def depthwise(
     body = Alloc(Buffer("S", "i32", tuple(results.values()), "scratch"), seq(sums, finish))
     copy = Buffer("P", element, (g.batch, g.channels, height, width), "scratch")
     return without_unread(Program(arguments, Alloc(copy, seq(image, body))))
-
-
-def _padded_elements(g: Geometry, width: int) -> Statement:
-    """A row of the padded image of a channel: what lies left of the image, the image, what lies right of it."""
-    left = min(g.pad[2], width)
-    whole = min(g.width, width - left)
-    y, edge = Affine.of("cy") - g.pad[0], Access("edge")
-    pixel = Access("a", (Affine.of("cb"), y, Affine.of("cx"), Affine.of("cn")))
-    target = parse_access(f"P[cb, cn, cy, cx + {left}]")
-    inside: Statement = Assign(target, pixel)
-    if g.pad[0] or g.pad[1]:
-        inside = If((y, y * -1 + (g.height - 1)), inside, Assign(target, edge))
-    right = width - left - whole
-    parts = [
-        For("cl", left, Assign(parse_access("P[cb, cn, cy, cl]"), edge)),
-        For("cx", whole, inside),
-        For("cr", right, Assign(parse_access(f"P[cb, cn, cy, cr + {left + whole}]"), edge)),
-    ]
-    return seq(*(part for part, extent in zip(parts, (left, whole, right), strict=True) if extent))
 
 
 def matmul(batch: int, rows: int, depth: int, columns: int, epilogue: Epilogue, transposed: bool = False) -> Program:
@@ -339,21 +319,27 @@ def _window(g: Geometry) -> Statement:
     return If(tuple(inside), copy, fill) if inside else copy
 
 
-def padded_row(g: Geometry, width: int, edge: Value) -> Statement:
-    """A row of the padded image of a channel; `edge` lies outside of the image."""
+def padded_row(g: Geometry, width: int, edge: Value, *, by_element: bool = False) -> Statement:
+    """A row of the padded image of a channel; `edge` lies outside of the image.
+
+    Args:
+        by_element: whether each element, not the row, is told whether it lies above or below the image.
+    """
     left = min(g.pad[2], width)
     whole = min(g.width, width - left)
-    y = Affine.of("cy") - g.pad[0]
-    pixel = Access("a", (Affine.of("cb"), y, Affine.of("cx"), Affine.of("cn")))
+    y, start, above_or_below = Affine.of("cy") - g.pad[0], left + whole, g.pad[0] or g.pad[1]
+    inside, target = (y, y * -1 + (g.height - 1)), parse_access(f"P[cb, cn, cy, cx + {left}]")
+    pixel: Statement = Assign(target, Access("a", (Affine.of("cb"), y, Affine.of("cx"), Affine.of("cn"))))
+    if by_element and above_or_below:
+        pixel = If(inside, pixel, Assign(target, edge))
     parts: list[Statement] = []
     if left:
         parts.append(For("cl", left, Assign(parse_access("P[cb, cn, cy, cl]"), edge)))
     if whole:
-        parts.append(For("cx", whole, Assign(parse_access(f"P[cb, cn, cy, cx + {left}]"), pixel)))
-    if width - left - whole:
-        start = left + whole
+        parts.append(For("cx", whole, pixel))
+    if width - start:
         parts.append(For("cr", width - start, Assign(parse_access(f"P[cb, cn, cy, cr + {start}]"), edge)))
-    if not (g.pad[0] or g.pad[1]):
+    if by_element or not above_or_below:
         return seq(*parts)
     fill = For("f", width, Assign(parse_access("P[cb, cn, cy, f]"), edge))
-    return If((y, y * -1 + (g.height - 1)), seq(*parts), fill)
+    return If(inside, seq(*parts), fill)

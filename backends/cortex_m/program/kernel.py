@@ -240,7 +240,7 @@ def cheapest_first(sketches: Mapping[str, Sketched], core: Core, site: Site, *, 
         return {name: each.best() for name, each in guesses.items() if each.found}
 
     problem = repr((core, site, compared, [(name, what, dict(choices_of[name])) for name, what in sketches.items()]))
-    firsts = remembered("guesses", code_digest("cortex_m", "simulators"), ["program", problem], compute)
+    firsts = remembered("guesses", code_digest("cortex_m", "simulators"), [problem], compute)
     found = list[tuple[float, int, Variant]]()
     for number, (name, (cost, first)) in enumerate(firsts.items()):
         ordered = {k: (first[k], *(c for c in choices if c != first[k])) for k, choices in choices_of[name].items()}
@@ -332,9 +332,9 @@ def _possible(
 ) -> Iterator[dict[str, Choice]]:
     """The assignments for which a sketch has steps, those first that it thinks cheap.
 
-    Those that a site has working memory for, as far as a sketch tells; of one that promises with what they wait for
-    memory. Of a group the first
-    one stands for all, and only those of the best groups are looked at.
+    Those that a site has working memory for, as far as a sketch tells (`least_bytes`, or what it promises); of one that
+    promises with what they wait for memory. Of a group the first one stands for all, and only those of the best groups
+    are looked at.
     """
     waits = lru_cache(maxsize=1024)(partial(site.waits, pipeline=core.pipeline))
     promising = what if isinstance(what, Promising) else None

@@ -13,7 +13,6 @@ from tosaic.backends.cortex_m.program.rules import RULES
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive, Step
 from tosaic.backends.cortex_m.program.tree import (
     BYTES,
-    REGISTERS,
     Access,
     Alloc,
     Assign,
@@ -49,7 +48,7 @@ LOOPS: Mapping[str, Callable[[For], bool]] = {
 BUFFERS: Mapping[str, Callable[[Buffer], bool]] = {
     "buffer": lambda b: True,
     "inner": lambda b: b.memory not in ("in", "out"),
-    "computed": lambda b: b.memory == "scratch" or b.memory in REGISTERS,
+    "computed": lambda b: b.memory == "scratch" or b.in_registers,
     "constant": lambda b: b.memory == "const" and bool(b.shape),
     "own": lambda b: b.memory == "scratch" and bool(b.shape),
     "lone": lambda b: not b.shape,
@@ -133,8 +132,8 @@ def _choices(
             outer = [program.loops[name][0] for name in map(str, before) if name in program.loops]
             inside = nest_of(outer[-1].body)[0] if outer else program.statements
             names = {name for name in map(str, before) if name in program.buffers}
-            ops = {argument for kind, argument in zip(primitive.takes, before, strict=False) if kind == "op"}
-            found = (s for s in inside if isinstance(s, For) and LOOPS[kind](s) and ops <= _computed(s))
+            ops = {argument for its, argument in zip(primitive.takes, before, strict=False) if its == "op"}
+            found = (s for s in inside if isinstance(s, For) and LOOPS[kind](s) and (not ops or ops <= _computed(s)))
             yield from dict.fromkeys(s.var for s in found if names <= {a.buffer for _, a in touches(s)})
         case str() if kind in BUFFERS:
             held = {o.buffer for s in program.statements if isinstance(s, Instr) for o in s.operands}

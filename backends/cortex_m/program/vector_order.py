@@ -6,8 +6,7 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
 
 from tosaic.backends.cortex_m.program.pointers import Address
-from tosaic.backends.cortex_m.program.rewriting import meaning
-from tosaic.backends.cortex_m.program.tree import Reduce, RefusedError
+from tosaic.backends.cortex_m.program.tree import RefusedError
 from tosaic.backends.cortex_m.program.vector_steps import VectorStep
 
 SHARED = "shared"
@@ -63,7 +62,7 @@ def _ends(steps: Sequence[VectorStep]) -> dict[tuple[str, int], int]:
     found, last = dict[tuple[str, int], int](), dict[str, int]()
     for number, step in reversed(list(enumerate(steps))):
         for name in step.targets:
-            if step.keeps or (isinstance(meaning(step.instr.row), Reduce) and not step.begins):
+            if step.keeps or step.adds:
                 last.setdefault(name, number)
             else:
                 found[name, number] = last.pop(name, number)

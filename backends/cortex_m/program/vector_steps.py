@@ -65,6 +65,16 @@ class VectorStep:
         return [name for formal, names in self.registers.items() if formal != self.target for name in names]
 
     @property
+    def is_sum(self) -> bool:
+        """Whether it adds up."""
+        return isinstance(meaning(self.instr.row), Reduce)
+
+    @property
+    def adds(self) -> bool:
+        """Whether it adds to what its target holds."""
+        return self.is_sum and not self.begins
+
+    @property
     def lines(self) -> list[str]:
         row = self.instr.row
         lines = [line.strip() for line in (row.first if self.begins else row.text).split(";")]
@@ -97,7 +107,7 @@ class VectorStep:
             mnemonic, _, text = row.text.partition(" ")
             return [BlockInstruction(mnemonic, text.format(**operands), both, both)]
         moved = (address.pointer,) if address is not None and address.moves else ()
-        adds = (isinstance(meaning(row), Reduce) and not self.begins) or changes_target(row)
+        adds = self.adds or changes_target(row)
         lines = self.lines
         if moved and row.together:
             lines = [*lines[:-1], f"{lines[-1]}!"]

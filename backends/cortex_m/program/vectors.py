@@ -19,8 +19,7 @@ from tosaic.backends.cortex_m.program.dependences import opening_loads
 from tosaic.backends.cortex_m.program.inline_assembly import VECTORS, assembly, low_registers
 from tosaic.backends.cortex_m.program.list_scheduler import Ordered, cycles_of, ordered
 from tosaic.backends.cortex_m.program.pointers import SPREADS, Pointers, PointerUse, bytes_ahead, planned
-from tosaic.backends.cortex_m.program.rewriting import meaning
-from tosaic.backends.cortex_m.program.tree import BYTES, Alloc, Buffer, For, Instr, Reduce, RefusedError, Statement
+from tosaic.backends.cortex_m.program.tree import BYTES, Alloc, Buffer, For, Instr, RefusedError, Statement
 from tosaic.backends.cortex_m.program.vector_order import (
     SHARED,
     behind_loop,
@@ -236,12 +235,7 @@ class _Vectors:
         """Registers of their own for numbers that are no sums, where more than so many live in a part at a time."""
         found = dict[str, str]()
         for part, names in enumerate(alone):
-            sums = {
-                name
-                for step in self.parts[part]
-                if isinstance(meaning(step.instr.row), Reduce)
-                for name in step.targets
-            }
+            sums = {name for step in self.parts[part] if step.is_sum for name in step.targets}
             try:
                 sharing_numbers(self.parts[part], names, count)
             except RefusedError:

@@ -96,10 +96,8 @@ class Once(Primitive):
         if not stands_in(loop, outer.body) or loop is outer or len(written) != 1:
             raise RefusedError(f"`{loop.var}` in `{outer.var}` does not write one buffer")
         (name,) = written
-        b, home = (
-            program.buffer(name),
-            next((s for s in walk(outer.body) if isinstance(s, Alloc) and s.buffer.name == name), None),
-        )
+        b = program.buffer(name)
+        home = next((s for s in walk(outer.body) if isinstance(s, Alloc) and s.buffer.name == name), None)
         outside = around_of(loop, outer.body) or ()
         if home is not None and outside:
             raise RefusedError(f"`{loop.var}` does not stand right in `{outer.var}`")

@@ -80,8 +80,7 @@ class Apart(Primitive):
     def apply(self, program: Program, *arguments: Argument) -> Program:
         b, new, loop = program.buffer(str(arguments[0])), str(arguments[1]), program.loop(str(arguments[2]))
         fresh(program, new)
-        if b.memory != "const" or b.name in tables_of(program.body):
-            raise RefusedError(f"{b.name} is no constant that loops read")
+        read_by_loops(program, b)
         inside = sum(access.buffer == b.name for _, access in touches(loop.body))
         if inside in (0, len(uses_of(program, b.name))):
             raise RefusedError(f"`{loop.var}` reads all, or nothing, of {b.name}")
@@ -91,6 +90,16 @@ class Apart(Primitive):
         where = tuple(Affine.of(f"v{i}") for i in range(len(b.shape)))
         copy = Pack(new, b.name, b.shape, b.shape, where)
         return replace(found, arguments=(*found.arguments, replace(b, name=new)), host=(*found.host, copy))
+
+
+def read_by_loops(program: Program, b: Buffer) -> None:
+    """Guard: a constant that loops read, and no operation as a whole.
+
+    Raises:
+        RefusedError: it is none.
+    """
+    if b.memory != "const" or b.name in tables_of(program.body):
+        raise RefusedError(f"{b.name} is no constant that loops read")
 
 
 def uses_of(program: Program, name: str) -> list[tuple[Access, tuple[For, ...]]]:

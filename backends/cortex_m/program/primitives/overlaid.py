@@ -8,10 +8,10 @@ import numpy as np
 
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.host import Derive
-from tosaic.backends.cortex_m.program.primitives.constants import origins, repacked, uses_of
+from tosaic.backends.cortex_m.program.primitives.constants import origins, read_by_loops, repacked, uses_of
 from tosaic.backends.cortex_m.program.primitives.dims import dimension, not_held, relaid
 from tosaic.backends.cortex_m.program.primitives.loops import plain, with_loop
-from tosaic.backends.cortex_m.program.rewriting import at, nested, seq, tables_of, with_accesses, without_unread
+from tosaic.backends.cortex_m.program.rewriting import at, nested, seq, with_accesses, without_unread
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive, fresh
 from tosaic.backends.cortex_m.program.tree import Access, Assign, Buffer, For, Program, RefusedError, Statement
 
@@ -107,8 +107,7 @@ class InterleaveConstants(Primitive):
         buffers = [program.buffer(name) for name in names]
         for b in buffers:
             not_held(program.body, b.name)
-            if b.memory != "const" or b.name in tables_of(program.body):
-                raise RefusedError(f"{b.name} is no constant that loops read")
+            read_by_loops(program, b)
         if len({(b.shape, b.dtype) for b in buffers}) > 1 or len({*names}) < len(names):
             raise RefusedError(f"{', '.join(names)} are not of one shape")
         places = {name: Affine.of(number) for number, name in enumerate(names)}
