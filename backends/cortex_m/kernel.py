@@ -150,6 +150,8 @@ class Site:
         tensors: the memory of tensors and working memory; None where it answers at once.
         elsewhere: the memories of those that lie in another than `tensors`.
         alike: whether the kernel is one of several that shall differ in their params alone, not in how these lie.
+        compared: whether a space begins with the best of several schedules that are built, which takes long, and not
+            with the first legal one.
     """
 
     constants: Memory | None = None
@@ -157,6 +159,7 @@ class Site:
     tensors: Memory | None = None
     elsewhere: tuple[tuple[Place, Memory], ...] = ()
     alike: bool = False
+    compared: bool = True
 
     def holds(self, counts: Mapping[str, float]) -> bool:
         """Whether there is working memory for a kernel with these features; always where they tell none, as those of

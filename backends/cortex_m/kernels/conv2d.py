@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -102,7 +103,8 @@ class Conv2d(ProgramFamily):
         # What is chosen where no bound is known yet bounds the working memory of all kernels.
         unbound = self.site.most_scratch is None and bool(modest)
         ways = (modest, others) if unbound else (others, modest)
-        spaces = (cheapest_first(way, core, self.site, compared=not unbound) for way in ways)
+        site = replace(self.site, compared=False) if unbound else self.site
+        spaces = (cheapest_first(way, core, site) for way in ways)
         return next((found for found in spaces if found), [])
 
     def _layer(self, workload: Workload) -> tuple[Geometry, int, Epilogue, Mapping[str, np.ndarray]]:

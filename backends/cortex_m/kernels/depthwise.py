@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from tosaic.backends.cortex_m.kernel import ANYWHERE, FAMILIES, Workload
+from tosaic.backends.cortex_m.kernel import FAMILIES, Site, Workload
 from tosaic.backends.cortex_m.kernels.depthwise_sketch import DepthwiseSketch
 from tosaic.backends.cortex_m.kernels.mve_match import (
     INT8,
@@ -98,7 +98,7 @@ class Depthwise(ProgramFamily):
         worth = {name: vectors[name] for name, cost in least.items() if cost <= _WORTH * min(least.values())}
         variants = cheapest_first(worth, core, self.site) or cheapest_first(vectors, core, self.site)
         # Without vectors is no way out of little memory.
-        if variants or cheapest_first(vectors, core, ANYWHERE, compared=False):
+        if variants or cheapest_first(vectors, core, Site(compared=False)):
             return variants
         return cheapest_first(found, core, self.site)
 

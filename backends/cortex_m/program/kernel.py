@@ -223,23 +223,19 @@ def scheduled(program: Program, steps: Sequence[Step], core: Core) -> Built:
     return Built(found, steps, printer.text, printer.instructions, printer.cycles, scratch_bytes(found))
 
 
-def cheapest_first(sketches: Mapping[str, Sketched], core: Core, site: Site, *, compared: bool = True) -> list[Variant]:
-    """The space of sketches: a variant for each that has legal schedules, its best guess first.
-
-    Args:
-        compared: whether several schedules are built to find a best guess, and not the first legal one is taken.
-    """
+def cheapest_first(sketches: Mapping[str, Sketched], core: Core, site: Site) -> list[Variant]:
+    """The space of sketches: a variant for each that has legal schedules, its best guess first."""
     choices_of = {name: what.knobs(core) for name, what in sketches.items()}
 
     def compute() -> dict[str, tuple[float, dict[str, Choice]]]:
         guesses = {name: _Guesses(what, choices_of[name], core, site) for name, what in sketches.items()}
         least = min((cost for each in guesses.values() if (cost := each.first()) is not None), default=0)
         for each in guesses.values():
-            if compared and each.found and each.found[0].cost <= _HOPEFUL * least:
+            if site.compared and each.found and each.found[0].cost <= _HOPEFUL * least:
                 each.compare()
         return {name: each.best() for name, each in guesses.items() if each.found}
 
-    problem = repr((core, site, compared, [(name, what, dict(choices_of[name])) for name, what in sketches.items()]))
+    problem = repr((core, site, [(name, what, dict(choices_of[name])) for name, what in sketches.items()]))
     firsts = remembered("guesses", code_digest("cortex_m", "simulators"), [problem], compute)
     found = list[tuple[float, int, Variant]]()
     for number, (name, (cost, first)) in enumerate(firsts.items()):

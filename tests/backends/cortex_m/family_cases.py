@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from board import M55, Bench, Case, Outcome, run_cases
+from mve_layers import UNCOMPARED
 from tosa_graphs import Graph, random_inputs
 
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
+from tosaic.backends.cortex_m.kernel import ANYWHERE, Site
 from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.backends.reference import evaluate
 from tosaic.backends.target import Core
@@ -21,11 +24,11 @@ Build = Callable[[Graph], ir.Value]
 """Appends a function to a graph; it builds the same one every time."""
 
 
-def task_of(build: Build, families: Sequence[str] = (), core: Core = CORTEX_M55) -> KernelTask:
+def task_of(build: Build, families: Sequence[str] = (), core: Core = CORTEX_M55, site: Site = ANYWHERE) -> KernelTask:
     """The task of the graph that `build` makes."""
     graph = Graph()
     (function,) = functions(graph.module(build(graph))).values()
-    return KernelTask.of(function, core, families)
+    return replace(KernelTask.of(function, core, families), site=site)
 
 
 def evaluate_all(cases: Mapping[str, Build], headroom: int = 0) -> dict[str, tuple[list[np.ndarray], np.ndarray]]:
@@ -64,7 +67,7 @@ def outcomes_of(
     trials, labels = [], []
     for name, build in cases.items():
         for family in families:
-            task = task_of(build, (family,), bench.core)
+            task = task_of(build, (family,), bench.core, UNCOMPARED)
             for schedule in task.space.schedules() if samples is None else _some(task.space, samples, choose):
                 assert schedule.variant.startswith(f"{family}."), f"{name} is not covered by {family}"
                 inputs, output = expected[name]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +11,14 @@ from board import Case
 from tosa_graphs import Graph, random_input
 
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
-from tosaic.backends.cortex_m.kernel import KernelFamily, Workload
+from tosaic.backends.cortex_m.kernel import KernelFamily, Site, Workload
 from tosaic.backends.reference import evaluate
 from tosaic.backends.target import Core
 from tosaic.support.mlir import element_type, functions, ir, shape_of
 from tosaic.tuner.space import Schedule, Space
+
+UNCOMPARED = Site(compared=False)
+"""Spaces begin with any legal schedule: as all must be exact, it often does not matter whether that is a good one."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +38,10 @@ class Layer:
         assert found is not None, f"{family.name} does not recognize\n{self.module}"
         return found
 
-    def space(self, family: KernelFamily, core: Core = CORTEX_M55) -> Space:
-        return Space(tuple(family.variants(self.workload(family), core)))
+    def space(self, family: KernelFamily, core: Core = CORTEX_M55, *, compared: bool = False) -> Space:
+        """Its schedules; good ones first where they are `compared`."""
+        asked = type(family)(family.libraries, replace(family.site, compared=compared))
+        return Space(tuple(asked.variants(self.workload(family), core)))
 
     def case(
         self,
@@ -45,7 +50,7 @@ class Layer:
         libraries: tuple[Path, ...] = (),
         core: Core = CORTEX_M55,
     ) -> Case:
-        """The kernel of `schedule`, by default the first of the space."""
+        """The kernel of `schedule`, by default of any."""
         schedule = schedule or self.space(family, core).default()
         source = family.generate(self.workload(family), schedule, core)
         return Case(source, self.inputs, self.expected, f"{schedule}", libraries)

@@ -60,7 +60,7 @@ def test_few_pixels_and_several_channels_are_no_columns(shape):
 
 def test_steps_tree_and_c_of_one_schedule_stay_what_they_are():
     layer = layer_of(shifts=(31, 31))
-    (variant,) = layer.space(FAMILY).variants
+    (variant,) = layer.space(FAMILY, compared=True).variants
     schedule = variant.first()
     assert schedule is not None
     kernel = of_schedule(FAMILY.vector_sketches(layer.workload(FAMILY))["columns"], schedule, CORTEX_M55)

@@ -191,7 +191,7 @@ def test_steps_tree_and_c_of_one_schedule_stay_what_they_are():
     layer = mve_layers.conv2d_i16(np.random.default_rng(0), (1, 4, 4, 16), 8, (3, 3), pad=(1, 1, 1, 1))
     (variant,) = layer.space(CONV2D).variants
     what = CONV2D.vector_sketches(layer.workload(CONV2D))[variant.name]
-    kernel = of_schedule(what, layer.space(CONV2D).default(), CORTEX_M55)
+    kernel = of_schedule(what, layer.space(CONV2D, compared=True).default(), CORTEX_M55)
     steps = "".join(f"{step}\n" for step in kernel.steps)
     about = f"{kernel.cycles} cycles, {kernel.scratch} bytes of working memory\n"
     assert_golden_text("program_conv2d_i16.txt", f"{steps}\n{listing(kernel.program)}\n{about}\n{kernel.text}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 
 import mve_layers
 import numpy as np
@@ -13,6 +14,7 @@ from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.kernels.matmul import Matmul
 from tosaic.backends.cortex_m.program.kernel import built
 from tosaic.backends.cortex_m.program.text import listing
+from tosaic.backends.cortex_m.program.tree import RefusedError
 from tosaic.tuner.space import Space
 
 FAMILY = Matmul()
@@ -61,7 +63,9 @@ def test_sizes_at_the_edge_are_exact(tmp_path):
             layer = mve_layers.matmul(
                 rng, batch, rows, depth, columns, transposed=transposed, clamp=(-90, 60), per_column=True
             )
-            cases += [layer.case(FAMILY), layer.case(FAMILY, layer.space(FAMILY).sample(choose))]
+            cases.append(layer.case(FAMILY))
+            with suppress(RefusedError):  # a sketch promises what may be too long for a hardware loop
+                cases.append(layer.case(FAMILY, layer.space(FAMILY).sample(choose)))
     for outcome in run_cases(cases, tmp_path):
         assert outcome.exact, outcome
 
@@ -97,7 +101,7 @@ def test_zero_points_do_not_change_the_code():
 
 def test_steps_tree_and_c_of_one_schedule_stay_what_they_are():
     layer = mve_layers.matmul(np.random.default_rng(0), 1, 7, 20, 22)
-    schedule = layer.space(FAMILY).default()
+    schedule = layer.space(FAMILY, compared=True).default()
     (what,) = FAMILY.vector_sketches(layer.workload(FAMILY)).values()
     kernel = built(what, schedule.knobs, CORTEX_M55)
     steps = "".join(f"{step}\n" for step in kernel.steps)

@@ -69,7 +69,7 @@ def test_schedules_of_a_space_are_exact(tmp_path):
 @pytest.mark.parametrize("sizes", [(128, 128), (172, 30), (512, 64, 128)], ids=str)
 def test_a_search_is_promised_what_the_tree_tells(sizes):
     workload = (found := layer(*sizes)).workload(FAMILY)
-    schedule = found.space(FAMILY).default()
+    schedule = found.space(FAMILY, compared=True).default()
     promised = FAMILY.features(workload, schedule, CORTEX_M55)
     kernel = of_schedule(FAMILY.vector_sketches(workload)["nibbles"], schedule, CORTEX_M55)
     assert promised["scratch"] == kernel.scratch
@@ -100,7 +100,7 @@ def test_weights_are_bytes_where_nothing_unpacks_them(tmp_path, bench, depth):
 
 def test_weights_take_half_a_byte_and_a_factor():
     found = layer(512, 64)
-    source = FAMILY.generate(found.workload(FAMILY), found.space(FAMILY).default(), CORTEX_M55)
+    source = FAMILY.generate(found.workload(FAMILY), found.space(FAMILY, compared=True).default(), CORTEX_M55)
     constants = 64 * (4 + 4 + 4)  # bias, multiplier, shift
     assert 512 * 64 * 17 // 32 + constants <= len(source.params) <= 512 * 64 * 17 // 32 + constants + 64
     assert len(source.params) <= 0.56 * 512 * 64
@@ -108,7 +108,7 @@ def test_weights_take_half_a_byte_and_a_factor():
 
 @pytest.mark.parametrize("depth, group", [(64, 0), (16, 32)])
 def test_other_weights_are_bytes(depth, group):
-    assert layer(depth, 32, group).space(FAMILY).default().variant == "row"
+    assert layer(depth, 32, group).space(FAMILY, compared=True).default().variant == "row"
 
 
 def test_records_of_bytes_are_others():

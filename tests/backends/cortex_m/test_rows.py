@@ -98,7 +98,7 @@ def test_each_number_of_a_schedule_is_exact(tmp_path, changed):
 @pytest.mark.parametrize("sizes", [(128, 128), (40, 30)], ids=str)
 def test_a_search_is_promised_what_the_tree_tells(sizes):
     workload = (layer := row(*sizes)).workload(FAMILY)
-    schedule = layer.space(FAMILY).default()
+    schedule = layer.space(FAMILY, compared=True).default()
     promised = FAMILY.features(workload, schedule, CORTEX_M55)
     kernel = of_schedule(FAMILY.vector_sketches(workload)["row"], schedule, CORTEX_M55)
     assert promised["scratch"] == kernel.scratch
@@ -107,7 +107,7 @@ def test_a_search_is_promised_what_the_tree_tells(sizes):
 
 def test_a_window_of_a_whole_image_is_a_row(tmp_path):
     layer = mve_layers.conv2d(np.random.default_rng(3), (1, 3, 4, 5), 9, (3, 4))
-    assert layer.space(FAMILY).default().variant == "row"
+    assert layer.space(FAMILY, compared=True).default().variant == "row"
     (outcome,) = run_cases([layer.case(FAMILY)], tmp_path)
     assert outcome.exact, outcome
 

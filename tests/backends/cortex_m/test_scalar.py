@@ -217,7 +217,9 @@ def test_multipliers_are_shifted_up_as_far_as_they_go():
 )
 def test_steps_tree_and_c_of_one_schedule_stay_what_they_are(name, family, layer):
     made = layer(np.random.default_rng(5))
-    kernel = of_schedule(family.sketch(made.workload(family)), made.space(family, M4.core).default(), M4.core)
+    kernel = of_schedule(
+        family.sketch(made.workload(family)), made.space(family, M4.core, compared=True).default(), M4.core
+    )
     steps = "".join(f"{step}\n" for step in kernel.steps)
     about = f"{kernel.instructions} instructions, {kernel.scratch} bytes of working memory\n"
     assert_golden_text(f"program_{name}.txt", f"{steps}\n{listing(kernel.program)}\n{about}\n{kernel.text}")

@@ -70,7 +70,7 @@ def test_any_windows_bounds_and_types_are_exact(tmp_path, name, shape):
     layers += [layer_of(*shape, table=True), layer_of(*shape, element="i16")]
     draw, cases = random.Random(shape[1]), []
     for layer in layers[1:3] if name.endswith(IN) else layers:
-        (variant,) = cheapest_first({name: sketch_of(layer, name)}, CORTEX_M55, Site())
+        (variant,) = cheapest_first({name: sketch_of(layer, name)}, CORTEX_M55, mve_layers.UNCOMPARED)
         cases.append(layer.case(FAMILY, variant.first()))
         with suppress(RefusedError):
             cases.append(layer.case(FAMILY, Space((variant,)).sample(draw)))
@@ -133,7 +133,7 @@ def test_windows_are_read_in_place_where_a_strip_has_no_room():
 
 def test_deep_windows_are_copied_so_that_a_loop_goes_over_their_depth(tmp_path):
     layer = layer_of((1, 3, 4, 224), 16, (3, 3), {"pad": (1, 1, 1, 1)})
-    default = layer.space(FAMILY).default()
+    default = layer.space(FAMILY, compared=True).default()
     assert default.variant == "gathered_in_place" and default["unroll"]
     (outcome,) = run_cases([layer.case(FAMILY, default)], tmp_path)
     assert outcome.exact, outcome

@@ -130,9 +130,9 @@ def test_pixels_that_lie_apart_are_exact(tmp_path, shape, stride):
 
 
 def test_the_guess_keeps_weights_where_windows_are_shallow():
-    assert pixels(125, 64, 64).space(FAMILY).default().variant == "pixels"
-    assert pixels(64, 16, 32).space(FAMILY).default().variant == "resident_vectors"
-    assert pixels(64, 8, 32).space(FAMILY).default().variant == "resident_vectors"
+    assert pixels(125, 64, 64).space(FAMILY, compared=True).default().variant == "pixels"
+    assert pixels(64, 16, 32).space(FAMILY, compared=True).default().variant == "resident_vectors"
+    assert pixels(64, 8, 32).space(FAMILY, compared=True).default().variant == "resident_vectors"
 
 
 def test_pixels_that_are_left_take_no_tile_of_their_own_size():
