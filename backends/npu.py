@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 
@@ -242,12 +242,14 @@ class CompiledFile:
         values: tensors by number, those of inputs, outputs and steps.
         inputs, outputs: numbers of tensors.
         steps: in order.
+        made_of: what it was made of: one file of LiteRT's, or a TOSA flatbuffer for each region.
     """
 
     values: Mapping[int, FileValue]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     steps: tuple[CompiledStep, ...]
+    made_of: Literal["tflite", "tosa"] = "tflite"
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,7 @@ class _File:
         commands, constants, scratch, fast, *inputs = op.InputsAsNumpy().tolist()
         stream, base = self._content(commands), self._offsets[scratch]
         return NpuRegion(
-            accelerator=_accelerator(stream),
+            accelerator=accelerator_of(stream),
             options=USUAL,
             command_stream=stream,
             constants=self._content(constants),
@@ -120,7 +120,7 @@ def _bytes(value: FileValue) -> int:
     return int(np.prod(value.shape, dtype=np.int64)) * np.dtype(value.dtype).itemsize
 
 
-def _accelerator(stream: bytes) -> str:
+def accelerator_of(stream: bytes) -> str:
     """What a COP1 container says it was compiled for: the product from bit 28 on, log2 of its MACs in bits 0 to 3."""
     _, _, configuration = struct.unpack_from("<4s2I", stream)
     name = f"ethos-{_GENERATIONS[configuration >> 28]}-{1 << (configuration & 15)}"

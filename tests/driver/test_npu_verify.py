@@ -11,6 +11,12 @@ import numpy as np
 import pytest
 from compiled_by_vela import FILES
 from compiled_by_vela import compiled as made_by_vela
+from tosa_graphs import Graph
+
+from tosaic.api import Build
+from tosaic.backends.reference import serialize
+from tosaic.compiler.executorch_export import delegate_payload, delegate_regions
+from tosaic.support.functions import functions_on, standalone
 
 
 @pytest.fixture(scope="module")
@@ -70,3 +76,53 @@ def test_without_litert(tosaic, compiled, monkeypatch):
     result = tosaic("npu", "verify", compiled, "--against", FILES / "conv.tflite")
     assert result.exit_code == 1 and "LiteRT is not installed" in result.stderr
     assert "pip install tosaic[litert]" in result.stderr
+
+
+@pytest.fixture(scope="module")
+def pte(net, tmp_path_factory) -> tuple[Path, Path]:
+    """A `.pte` file with a delegate, as far as is read of it, and the TOSA flatbuffer that its region was made of."""
+    build, folder = Build.load(net), tmp_path_factory.mktemp("pte")
+    (region,) = delegate_regions(build).values()
+    (function,) = functions_on("npu", build.placed).values()
+    program, meaning = folder / "net.pte", folder / "region.tosa"
+    program.write_bytes(b"\x20\0\0\0ET12" + bytes(24) + delegate_payload(region) + b"what stands behind")
+    meaning.write_bytes(serialize(standalone(function)))
+    return program, meaning
+
+
+def test_a_region_of_a_pte_equals_its_tosa(tosaic, pte):
+    result = tosaic("npu", "verify", pte[0], "--against", pte[1], "--inputs", 2)
+    assert result.exit_code == 0, result.output
+    assert "1 region for ethos-u55-128" in result.stdout and "equal to the bit" in result.stdout
+    assert "output 0 of region 0" in result.stdout
+
+
+def test_other_weights_in_a_pte_are_seen(tosaic, pte, tmp_path, net):
+    (region,) = delegate_regions(Build.load(net)).values()
+    content = bytearray(pte[0].read_bytes())
+    at = content.index(region.constants)
+    biases = content[at : at + 10]
+    content[at : at + 10] = bytes(number ^ 0x10 for number in biases)
+    (tmp_path / "other.pte").write_bytes(content)
+    result = tosaic("npu", "verify", tmp_path / "other.pte", "--against", pte[1], "--inputs", 2, "--json")
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["outputs"][0]["different"] > 0
+
+
+def test_what_a_pte_is_compared_with_is_one_file_for_each_region(refused, pte, tmp_path):
+    program, meaning = pte
+    message = refused("npu", "verify", program, "--against", meaning, "--against", meaning)
+    assert "each of 1 NPU regions needs a TOSA file" in message and "2 are given" in message
+    message = refused("npu", "verify", program, "--against", program)
+    assert f"cannot read `{program}`" in message and "it is no TOSA flatbuffer" in message
+    (tmp_path / "short.pte").write_bytes(program.read_bytes()[:400])
+    message = refused("npu", "verify", tmp_path / "short.pte", "--against", meaning)
+    assert "it is damaged, or not as Vela writes it" in message
+
+
+def test_the_meaning_of_another_region_is_told(refused, pte, tmp_path):
+    graph = Graph()
+    other = tmp_path / "other.tosa"
+    other.write_bytes(serialize(graph.module(graph.binary("add", *(graph.input((1, 3), "i32") for _ in range(2))))))
+    message = refused("npu", "verify", pte[0], "--against", other)
+    assert f"the region was not made of `{other}`" in message and "inputs of 12, 12 B there" in message

@@ -156,16 +156,19 @@ def measured(build: Path, log: str, as_json: bool) -> None:
     "--against",
     type=click.Path(dir_okay=False, path_type=Path),
     required=True,
-    help="The .tflite file before Vela.",
+    multiple=True,
+    help="The .tflite file before Vela; of a .pte the TOSA flatbuffer of each delegate, in order.",
 )
 @click.option("--inputs", "count", type=click.IntRange(min=1), default=8, show_default=True, help="Random samples.")
 @click.option("--seed", type=int, default=0, show_default=True)
 @as_json
 @console.reports_errors
-def verify(compiled: Path, against: Path, count: int, seed: int, as_json: bool) -> None:
-    """Compare a .tflite file that Vela has compiled with the one before Vela.
+def verify(compiled: Path, against: tuple[Path, ...], count: int, seed: int, as_json: bool) -> None:
+    """Compare a file that Vela has compiled with what it was made of, to the bit.
 
-    Its NPU regions run on the emulator, all else on LiteRT's reference kernels.
+    COMPILED is a .tflite file, or a .pte file with Ethos-U delegates. Its NPU
+    regions run on the emulator, ops of a .tflite that are left to the core on
+    LiteRT's reference kernels, TOSA on its reference model.
     The exit status is 1 where an output differs.
     """
     from tosaic.reports.tables import print_verified, verified_result

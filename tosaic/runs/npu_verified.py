@@ -11,6 +11,7 @@ import numpy as np
 from tosaic.backends.npu import CompiledFile, FileValue
 from tosaic.backends.npus import emulate, families
 from tosaic.runs.litert import Arrays, LiteRt
+from tosaic.runs.tosa_files import tosa_outputs
 from tosaic.support.errors import Error
 
 _CoreStep = Callable[[int, Sequence[np.ndarray]], Arrays]
@@ -56,27 +57,33 @@ class VerifiedFile:
         return not any(output.different for output in self.outputs)
 
 
-def verify_file(path: Path, against: Path, count: int, seed: int) -> VerifiedFile:
-    """Run random inputs through a compiled file and through the one that it was made of.
+def verify_file(path: Path, against: Sequence[Path], count: int, seed: int) -> VerifiedFile:
+    """Run random inputs through a compiled file and through what it was made of.
 
-    Regions run on the NPU's emulator, everything else on LiteRT's reference kernels.
+    Regions run on the NPU's emulator. Ops of LiteRT's run on its reference kernels, TOSA on its reference model.
 
     Args:
-        path: a `.tflite` that Vela has compiled.
-        against: the same before Vela.
+        path: a `.tflite` that Vela has compiled, or a `.pte` with an Ethos-U delegate.
+        against: the `.tflite` before Vela, or a TOSA flatbuffer for each region of the `.pte`, in its order.
         count: of samples.
 
     Raises:
         Error: LiteRT is not installed; a file cannot be read; their inputs or outputs are not the same.
         EmulationError: a command stream would misbehave.
     """
-    file, plain, compiled = read_compiled(path), LiteRt(against), LiteRt(path)
+    file = read_compiled(path)
+    regions = [step.region for step in file.steps if step.region]
+    if file.made_of == "tosa":
+        made, core = tosa_outputs(regions, against), _no_op_of_the_core
+    elif len(against) == 1:
+        made, core = LiteRt(against[0]).outputs, LiteRt(path).step
+    else:
+        raise Error(f"`{path}` was made of one file", why=f"{len(against)} are given")
     draw, got, wanted = np.random.default_rng(seed), list[Arrays](), list[Arrays]()
     for _ in range(count):
         inputs = [_random(draw, file.values[value]) for value in file.inputs]
-        got.append(run_compiled(file, inputs, compiled.step))
-        wanted.append(plain.outputs(inputs))
-    regions = [step.region for step in file.steps if step.region]
+        got.append(run_compiled(file, inputs, core))
+        wanted.append(made(inputs))
     return VerifiedFile(
         sorted({region.accelerator for region in regions}),
         len(regions),
@@ -97,7 +104,10 @@ def read_compiled(path: Path) -> CompiledFile:
     except OSError as error:
         raise Error(f"cannot read `{path}`", why=str(error.strerror)) from error
     if found is None:
-        raise Error(f"`{path}` has no NPU region", hint="a .tflite file that Vela has compiled")
+        raise Error(
+            f"`{path}` has no NPU region",
+            hint="a .tflite file that Vela has compiled, or a .pte file with an Ethos-U delegate",
+        )
     return found
 
 
@@ -118,6 +128,10 @@ def run_compiled(file: CompiledFile, inputs: Sequence[np.ndarray], core: _CoreSt
         results = emulate(step.region, operands) if step.region else core(step.number, operands)
         known |= zip(step.outputs, results, strict=True)
     return [known[value] for value in file.outputs]
+
+
+def _no_op_of_the_core(number: int, _: Sequence[np.ndarray]) -> Arrays:
+    raise Error(f"op {number} is none of the NPU's")
 
 
 def _random(draw: np.random.Generator, value: FileValue) -> np.ndarray:
