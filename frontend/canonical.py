@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._export.utils import _is_preservable_cia_op, _special_op_to_preserve_cia
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
+from torch.export.exported_program import _decompose_exported_program
 from torch.export.graph_signature import OutputKind
-from torch.fx import Node
+from torch.fx import Graph, Node
 from torch.utils._pytree import tree_structure
 
 import tosaic.frontend.torchao_import  # noqa: F401  registers the ops below
@@ -76,19 +78,42 @@ def is_random(node: Node) -> bool:
     return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
 
 
-def canonical(program: ExportedProgram, taken_apart: Mapping[Any, Callable] = MappingProxyType({})) -> ExportedProgram:
+def canonical(
+    program: ExportedProgram,
+    taken_apart: Mapping[Any, Callable] = MappingProxyType({}),
+    whole: Collection[Any] = (),
+) -> ExportedProgram:
     """The program without in-place ops, dropout or flatten; softmax, layer_norm, gelu and their like stay one op.
 
     Where nothing is to be done, it is the same object.
 
     Args:
         taken_apart: decompositions of ops that do not stay.
+        whole: composite ops that stay where those are made of them, as those of the program do.
     """
     program = _with_views(program)
     fused = any(node.target is _ATTENTION for node in program.graph.nodes)
     if program.dialect == "TRAINING" or fused or taken_apart:
-        program = program.run_decompositions({**taken_apart, _ATTENTION: _attention})
+        program = _with_parts(program, {**taken_apart, _ATTENTION: _attention}, whole)
     return _with_plain_results(_without_empty_parts(_without_input_mutations(program)))
+
+
+def _with_parts(
+    program: ExportedProgram, taken_apart: Mapping[Any, Callable], whole: Collection[Any]
+) -> ExportedProgram:
+    """The program with the ops of a table taken apart.
+
+    `ExportedProgram.run_decompositions` prepares each of PyTorch's 531 composite ops, which takes longer than all else.
+    """
+    named = {node.target for part in program.graph_module.modules() for node in getattr(part, "graph", Graph()).nodes}
+    ops = [op for op in named.union(whole, taken_apart) if isinstance(op, OpOverload) and _is_preservable_cia_op(op)]
+    return _decompose_exported_program(
+        program,
+        cia_to_decomp={op: taken_apart.get(op, _special_op_to_preserve_cia) for op in ops},
+        python_decomp_table={op: made for op, made in taken_apart.items() if op not in ops},
+        joint_loss_index=None,
+        decompose_custom_triton_ops=False,
+    )
 
 
 def _with_views(program: ExportedProgram) -> ExportedProgram:

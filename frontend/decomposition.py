@@ -12,7 +12,7 @@ from torch.fx import Node
 from tosaic.frontend.canonical import DEQUANTIZE, QUANTIZE, canonical, computed, is_in_place
 from tosaic.frontend.complex import complex_decompositions, is_joint, refuse_complex, with_parts
 from tosaic.frontend.control_flow import straightened
-from tosaic.frontend.decompositions.registry import decomposition_of
+from tosaic.frontend.decompositions.registry import decomposition_of, own_decompositions
 from tosaic.frontend.lowerings.registry import registered
 from tosaic.frontend.origin import naming_ops, origin
 from tosaic.frontend.state import keep_written_constants
@@ -35,7 +35,7 @@ def decomposed(program: ExportedProgram) -> ExportedProgram:
         table: dict[Any, Callable] = {target: made for target in targets if (made := decomposition_of(target))}
         table |= complex_decompositions(program)
         with naming_ops("decomposition"):
-            found = with_parts(canonical(program, table))
+            found = with_parts(canonical(program, table, [*registered(), *own_decompositions()]))
         if found is program:
             break
         program, unknown = found, unknown_ops(found)

@@ -6,7 +6,6 @@ import gc
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -43,13 +42,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path in fast:
             item.add_marker("fast")
-
-
-def pytest_collection_finish() -> None:
-    """PyTorch lists its composite ops once, not for each namespace in each decomposition: no test adds one in C++."""
-    from torch._export import utils
-
-    utils._materialize_cpp_cia_ops = cache(utils._materialize_cpp_cia_ops)
 
 
 @pytest.hookimpl(wrapper=True)

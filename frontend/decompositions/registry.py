@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cache
 from typing import Any
 
@@ -26,6 +26,12 @@ def decomposes(*targets: OpOverload | Callable) -> Callable[[Callable], Callable
         return function
 
     return register
+
+
+def own_decompositions() -> Collection[Any]:
+    """The ops that a file of this package, or of an installed one, takes apart."""
+    _known()
+    return _OWN
 
 
 def decomposition_of(target: Any) -> Callable | None:

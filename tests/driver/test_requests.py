@@ -12,6 +12,8 @@ from tosaic.compiler import compilation
 from tosaic.compiler.options import CompileOptions, Tuning
 from tosaic.target_files.ready import find_target
 
+COMPARED = True
+
 
 def with_little_fast_memory(size: int) -> Target:
     """A core without caches, so that it waits for every word of its slower memories."""
