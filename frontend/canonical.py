@@ -14,7 +14,7 @@ from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.export.exported_program import _decompose_exported_program
 from torch.export.graph_signature import OutputKind
-from torch.fx import Graph, Node
+from torch.fx import GraphModule, Node
 from torch.utils._pytree import tree_structure
 
 import tosaic.frontend.torchao_import  # noqa: F401  registers the ops below
@@ -94,18 +94,19 @@ def canonical(
     program = _with_views(program)
     fused = any(node.target is _ATTENTION for node in program.graph.nodes)
     if program.dialect == "TRAINING" or fused or taken_apart:
-        program = _with_parts(program, {**taken_apart, _ATTENTION: _attention}, whole)
+        program = _run_decompositions(program, {**taken_apart, _ATTENTION: _attention}, whole)
     return _with_plain_results(_without_empty_parts(_without_input_mutations(program)))
 
 
-def _with_parts(
+def _run_decompositions(
     program: ExportedProgram, taken_apart: Mapping[Any, Callable], whole: Collection[Any]
 ) -> ExportedProgram:
     """The program with the ops of a table taken apart.
 
     `ExportedProgram.run_decompositions` prepares each of PyTorch's 531 composite ops, which takes longer than all else.
     """
-    named = {node.target for part in program.graph_module.modules() for node in getattr(part, "graph", Graph()).nodes}
+    graphs = [part.graph for part in program.graph_module.modules() if isinstance(part, GraphModule)]
+    named = {node.target for graph in graphs for node in graph.nodes}
     ops = [op for op in named.union(whole, taken_apart) if isinstance(op, OpOverload) and _is_preservable_cia_op(op)]
     return _decompose_exported_program(
         program,

@@ -73,8 +73,9 @@ def verify_file(path: Path, against: Sequence[Path], count: int, seed: int) -> V
     """
     file = read_compiled(path)
     regions = [step.region for step in file.steps if step.region]
+    core: _CoreStep = _no_op_of_the_core
     if file.made_of == "tosa":
-        made, core = tosa_outputs(regions, against), _no_op_of_the_core
+        made = tosa_outputs(regions, against)
     elif len(against) == 1:
         made, core = LiteRt(against[0]).outputs, LiteRt(path).step
     else:
