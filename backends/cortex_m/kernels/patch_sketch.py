@@ -102,7 +102,8 @@ class PatchSketch:
         patches, products = several * (t.across if t.cells else 1), FOUR * several
         moved = products - patches if t.deep else 0
         turn = t.tiles * (_PRODUCT * (products + patches) + _MOVED * moved + _TILE) + _TURN
-        copies = t.groups * t.inside * (t.block / LANES * (_COPY + 2 / t.packed) + _PIXEL * t.apart)
+        vectors = t.inside * t.block / LANES
+        copies = t.groups * (vectors * (_COPY + 2 / t.packed) + _PIXEL * StripCopy(t, 0).entered)
         strips, blocks = -(-g.rows // t.rows), g.channels // t.block
         return g.batch * blocks * strips * (t.multiples * g.columns // t.part * (turn * t.block + _ENTRY) + copies)
 

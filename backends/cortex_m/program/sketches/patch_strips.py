@@ -200,10 +200,12 @@ class StripCopy:
         """Four rows of the image side by side, by whole vectors."""
         t, b, size = self.t, self.letter, self.t.packed * LANES
         row, cv, va = t.loops[1] + self.tail, f"cv{b}", f"va{b}"
-        cn = channels(row)
+        cn, cx = channels(row), f"cx{self.tail}"
         if not t.apart:
             yield f"fuse(cx, {cn})"
         yield f"split({cn}, {cv}, {size}{', early' * self.early})"
+        if self.by_pixel:
+            yield f"reorder({cx}, {cn})"
         inner = cv
         if t.packed > 1:
             inner = f"cw{b}"
@@ -212,7 +214,7 @@ class StripCopy:
         padded = any(t.geometry.pad[:2])
         if padded:
             yield f"distribute({inner})"
-        yield f"stage(P, {cn}, {va}, scratch)"
+        yield f"stage(P, {cx if self.by_pixel else cn}, {va}, scratch)"
         if self.rows < FOUR:
             yield f"extend({va}1, {FOUR})"
         if t.packed > 1:
@@ -220,15 +222,28 @@ class StripCopy:
         else:
             yield f"reorder_dims({va}, d10)"
         yield f"place({va}, q)"
-        if self.early and self.turns > 1:
+        if self.early and self.turns > 1 and not self.by_pixel:
             yield f"cut({cn}, {self.turns - 1}, e)"
         if padded:
             yield from () if self.group else ("stage(edge, y, edge_r, r)",)
-            yield from (f"tell({part}, y)" for part in ([f"cx{self.tail}"] if t.apart else self.parts))
+            outermost = [cn] if self.by_pixel else [cx] if t.apart else self.parts
+            yield from (f"tell({part}, y)" for part in outermost)
+
+    @property
+    def by_pixel(self) -> bool:
+        """Whether the core's loop goes over pixels that lie apart, as there are more of them than vectors in one."""
+        return self.t.apart and self.t.inside > self.turns
+
+    @property
+    def entered(self) -> int:
+        """How often the core's loop begins for a strip."""
+        return self.turns if self.by_pixel else self.t.inside if self.t.apart else 1
 
     @property
     def parts(self) -> dict[str, int]:
-        """The loops over vectors, each with its turns."""
+        """The core's loops, each with its turns."""
+        if self.by_pixel:
+            return {f"cx{self.tail}": self.t.inside}
         cn = channels(self.t.loops[1] + self.tail)
         return {cn: self.turns - 1, f"{cn}_e": 1} if self.early and self.turns > 1 else {cn: self.turns}
 
