@@ -80,19 +80,19 @@ class Depthwise(ProgramFamily):
     def vector_sketches(self, workload: Workload) -> Mapping[str, Sketched]:
         geometry, epilogue = Geometry.of(workload.attributes), epilogue_of(workload)
         multiples, constants = number(workload, "multiples"), constants_of(workload)
-        if geometry.channels == 1:
-            # The one channel of a CONV2D.
-            return vector_sketches(geometry.flattened, multiples, epilogue, constants, "i8", half_bias=False)
         patches = patch_sketch(geometry, multiples, epilogue, constants)
         found: dict[str, Sketched] = {} if patches is None else {"patches": patches}
+        if geometry.channels == 1:
+            # The one channel of a CONV2D.
+            return found | vector_sketches(geometry.flattened, multiples, epilogue, constants, "i8", half_bias=False)
         if multiples == 1:
             found["lined"] = byte_depthwise(geometry, epilogue, constants)
         return {**found, VARIANT: self.sketch(workload)}
 
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
-        if not core.mve:
+        found = self._sketches(workload, core)
+        if not core.mve or VARIANT not in found:
             return super().variants(workload, core)
-        found = self.vector_sketches(workload)
         vectors = {name: what for name, what in found.items() if name != VARIANT}
         least = {name: _least(what, core) for name, what in vectors.items() if name in _GUESSED}
         worth = {name: vectors[name] for name, cost in least.items() if cost <= _WORTH * min(least.values())}

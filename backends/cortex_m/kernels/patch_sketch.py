@@ -105,7 +105,8 @@ class PatchSketch:
         vectors = t.inside * t.block / LANES
         copies = t.groups * (vectors * (_COPY + 2 / t.packed) + _PIXEL * StripCopy(t, 0).entered)
         strips, blocks = -(-g.rows // t.rows), g.channels // t.block
-        return g.batch * blocks * strips * (t.multiples * g.columns // t.part * (turn * t.block + _ENTRY) + copies)
+        parts = (t.multiples if t.several else 1) * g.columns // t.part
+        return g.batch * blocks * strips * (parts * (turn * t.turns + _ENTRY) + copies)
 
 
 def patch_sketch(

@@ -11,6 +11,7 @@ import mve_layers
 import numpy as np
 import pytest
 from board import run_cases
+from golden_files import assert_golden_text
 
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.kernel import STEPS, Site
@@ -18,6 +19,7 @@ from tosaic.backends.cortex_m.kernels.depthwise import Depthwise
 from tosaic.backends.cortex_m.kernels.patch_sketch import PatchSketch
 from tosaic.backends.cortex_m.program.kernel import assigned, assignments, built, cheapest_first
 from tosaic.backends.cortex_m.program.schedule import print_steps
+from tosaic.backends.cortex_m.program.text import listing
 from tosaic.backends.cortex_m.program.tree import RefusedError
 from tosaic.tuner.space import Schedule, Space
 
@@ -89,6 +91,23 @@ def test_schedules_of_one_layer_are_exact(tmp_path, shape, kernel, options):
     cases = [layer.case(FAMILY, each) for each in itertools.islice(legal(layer), 10)]
     assert len(cases) >= 2
     for outcome in run_cases(cases, tmp_path):
+        assert outcome.exact, outcome
+
+
+@pytest.mark.parametrize(
+    ("kernel", "options"),
+    [
+        ((3, 3), {"multiples": 8, "pad": (1, 1, 1, 1)}),
+        ((3, 3), {"multiples": 5, "pad": (1, 1, 1, 0), "stride": (2, 2), "clamp": (-90, 80), "shifts": (34, 44)}),
+        ((3, 2), {"multiples": 4, "table": True}),
+        ((4, 4), {"multiples": 3, "pad": (2, 1, 2, 1)}),
+    ],
+)
+def test_several_results_of_one_channel_are_exact(tmp_path, kernel, options):
+    layer = mve_layers.depthwise(np.random.default_rng(3), (2, 7, 18, 1), kernel, **options)
+    found = legal(layer)
+    assert found and layer.space(FAMILY).default().variant == "patches"
+    for outcome in run_cases([layer.case(FAMILY, schedule) for schedule in found[:6]], tmp_path):
         assert outcome.exact, outcome
 
 
@@ -178,6 +197,15 @@ def test_steps_by_hand_begin_with_the_program_that_takes_them(name):
     given = Schedule.of(STEPS, **{STEPS: print_steps(FAMILY.trace(workload, schedule, CORTEX_M55))})
     kernels = [FAMILY.generate(workload, each, CORTEX_M55) for each in (schedule, given)]
     assert kernels[0] == kernels[1]
+
+
+def test_steps_tree_and_c_of_one_schedule_stay_what_they_are():
+    layer = mve_layers.depthwise(np.random.default_rng(0), (1, 2, 4, 16), (3, 3), pad=SQUARE)
+    what = FAMILY.vector_sketches(layer.workload(FAMILY))["patches"]
+    kernel = built(what, assigned({"tile": "2x2", "part": 4, "packed": 1, "block": 16}), CORTEX_M55)
+    steps = "".join(f"{step}\n" for step in kernel.steps)
+    about = f"{kernel.cycles} cycles, {kernel.scratch} bytes of working memory\n"
+    assert_golden_text("program_patches.txt", f"{steps}\n{listing(kernel.program)}\n{about}\n{kernel.text}")
 
 
 def test_legal_schedules_print_different_code():

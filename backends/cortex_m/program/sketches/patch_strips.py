@@ -40,13 +40,23 @@ class Patched:
 
     @property
     def channel(self) -> str:
-        """The loop over channels."""
-        return "n" if self.whole else "nn"
+        """The loop over channels, or over the results of the only one."""
+        return "m" if self.alone else "n" if self.whole else "nn"
 
     @property
-    def outer(self) -> int:
-        """Dimensions of weights around those of channels."""
-        return int(self.multiples > 1)
+    def alone(self) -> bool:
+        """Whether one channel has several results."""
+        return self.geometry.channels == 1 < self.multiples
+
+    @property
+    def turns(self) -> int:
+        """Of the loop over channels."""
+        return self.multiples if self.alone else self.block
+
+    @property
+    def several(self) -> bool:
+        """Whether there is a loop over results of a channel around that over channels, and a dimension of weights."""
+        return self.multiples > 1 and not self.alone
 
     @property
     def whole(self) -> bool:
@@ -200,8 +210,8 @@ class StripCopy:
         """Four rows of the image side by side, by whole vectors."""
         t, b, size = self.t, self.letter, self.t.packed * LANES
         row, cv, va = t.loops[1] + self.tail, f"cv{b}", f"va{b}"
-        cn, cx = channels(row), f"cx{self.tail}"
-        if not t.apart:
+        cn, cx = self.vectors, f"cx{self.tail}"
+        if not t.apart and not t.alone:
             yield f"fuse(cx, {cn})"
         yield f"split({cn}, {cv}, {size}{', early' * self.early})"
         if self.by_pixel:
@@ -230,6 +240,11 @@ class StripCopy:
             yield from (f"tell({part}, y)" for part in outermost)
 
     @property
+    def vectors(self) -> str:
+        """The loop over vectors of the image."""
+        return "cx" if self.t.alone else channels(self.t.loops[1] + self.tail)
+
+    @property
     def by_pixel(self) -> bool:
         """Whether the core's loop goes over pixels that lie apart, as there are more of them than vectors in one."""
         return self.t.apart and self.t.inside > self.turns
@@ -244,7 +259,7 @@ class StripCopy:
         """The core's loops, each with its turns."""
         if self.by_pixel:
             return {f"cx{self.tail}": self.t.inside}
-        cn = channels(self.t.loops[1] + self.tail)
+        cn = self.vectors
         return {cn: self.turns - 1, f"{cn}_e": 1} if self.early and self.turns > 1 else {cn: self.turns}
 
     @property
@@ -273,10 +288,11 @@ class StripCopy:
         for letter, loop, columns in self.sides:
             lanes, early, _ = self._filled(columns)
             column, channel = f"c{letter}{tail}", channels(loop)
-            yield from (f"reorder({loop}, {column})", f"reorder({loop}, {channel})")
-            if not self.t.deep:
+            inwards = [column] if self.t.alone else [column, channel]
+            yield from (f"reorder({loop}, {inner})" for inner in inwards)
+            if not self.t.deep and not self.t.alone:
                 yield f"fuse({column}, {channel})"
-            yield f"fuse({channel}, {loop})"
+            yield f"fuse({inwards[-1]}, {loop})"
             yield f"split({loop}, {loop}v, {lanes}{', early' * early})"
             yield from (
                 f"stage(P, {loop}, f{letter}{self.letter}, q)",

@@ -31,6 +31,8 @@ def patched(t: Patched) -> Iterator[str]:
         yield from copy.extended()
     for copy in copies:
         yield from copy.padding()
+    if t.alone:
+        yield "fuse(v0, v1)"
     first = "u0"
     if t.part % t.across:
         yield f"skip({t.tile}, S)"
@@ -38,10 +40,10 @@ def patched(t: Patched) -> Iterator[str]:
     for copy in copies:
         yield from copy.turned()
     if t.crowded:
-        yield from ("select(x, mve)", *([f"hardware_loop({t.channel})"] if t.block > 1 else []), "block(x)")
+        yield from ("select(x, mve)", *([f"hardware_loop({t.channel})"] if t.turns > 1 else []), "block(x)")
     else:
-        yield from turned(t.channel, t.block, early=False)
-    if t.block > 1:
+        yield from turned(t.channel, t.turns, early=False)
+    if t.turns > 1:
         yield f"pipeline({t.channel}, {first})"
 
 
@@ -59,8 +61,8 @@ def _values(t: Patched) -> Iterator[str]:
 def _tiles(t: Patched) -> Iterator[str]:
     """Loops over strips, parts of a row, channels, and the four results of a tile."""
     g, n = t.geometry, t.channel
-    several = ["m"] if t.multiples > 1 else []
-    yield from (f"drop({loop})" for loop in (["b"] if g.batch == 1 else []) + ([] if several else ["m"]))
+    several = ["m"] if t.several else []
+    yield from (f"drop({loop})" for loop in (["b"] if g.batch == 1 else []) + ["n" if t.alone else "m"] * (not several))
     if not t.whole:
         yield f"split(n, nn, {t.block})"
     yield from (f"reorder({n}, {m})" for m in several)
@@ -81,17 +83,21 @@ def _tiles(t: Patched) -> Iterator[str]:
 def _strips(t: Patched) -> Iterator[str]:
     """The copies of a strip apart, the padding on both sides once for all."""
     left, image, right = t.loops
+    if t.alone:
+        yield "merge_dims(P, 1)"
     if left or right:
-        yield from ("distribute(cy)", "distribute(cn)")
+        yield from ("distribute(cy)", *(() if t.alone else ("distribute(cn)",)))
     for row, column in ((left, "cl"), (image, "cx"), (right, "cr")):
-        if row:
+        if row and not t.alone:
             yield from (f"reorder({channels(row)}, {row})", f"reorder({channels(row)}, {column})")
     tails = [""]
     if t.deep:
         yield from (f"cut({loop}, {FOUR})" for loop in (left, image, right) if loop)
         tails.append("_t")
     for tail in tails:
-        yield from (f"reorder({image}{tail}, cx{tail})", f"reorder({image}{tail}, {channels(image)}{tail})")
+        yield f"reorder({image}{tail}, cx{tail})"
+        if not t.alone:
+            yield f"reorder({image}{tail}, {channels(image)}{tail})"
         yield from (f"once({loop}{tail}, y)" for loop in (left, right) if loop)
 
 
@@ -107,10 +113,10 @@ def _sums(t: Patched) -> Iterator[str]:
     for loop, extent in zip((row, column), t.extent, strict=True):
         if extent % FOUR:
             yield f"pad({loop}, {FOUR})"
-    yield from (*_laid_out(t), f"merge_dims(w, {first + t.outer})", f"stage(w, {t.channel}, vw, q)")
+    yield from (*_laid_out(t), f"merge_dims(w, {first + t.several})", f"stage(w, {t.channel}, vw, q)")
     if t.shared:
         down, right = t.geometry.stride
-        yield from (f"slide(vw1, {FOUR}, {down})", *_laid_out(t), f"overlay(w, {1 + t.outer}, {FOUR * right})")
+        yield from (f"slide(vw1, {FOUR}, {down})", *_laid_out(t), f"overlay(w, {1 + t.several}, {FOUR * right})")
     around = t.tile if t.shared else "sxb"
     yield from (f"stage(P, {around}, v, scratch)", "merge_dims(v, 0)", f"fuse({column}, {row})", "place(v, q)")
 
@@ -132,7 +138,7 @@ def _deep_sums(t: Patched) -> Iterator[str]:
     if several:
         yield from (f"split(kx, t, {PAIR})", "reorder(syb, kx)")
     column = "t" if several else "kx"
-    yield from (*_laid_out(t), f"merge_dims(w, {2 + several + t.outer})")
+    yield from (*_laid_out(t), f"merge_dims(w, {2 + several + t.several})")
     around = "kx" if several else "sxb" if t.cells else t.tile
     yield from (f"stage(P, {around}, v, scratch)", "merge_dims(v, 0)", f"fuse({column}, r)", "place(v, q)")
     yield from (f"push(syb, v, {t.geometry.stride[0]})", f"stage(w, {t.channel}, vw, q)")
