@@ -45,20 +45,12 @@ def _apart(register: str, memory: str) -> Iterator[Row]:
 
 
 def _patches() -> Iterator[Row]:
-    """Words of four bytes from where they lie apart; words, or their low bytes, to places at two strides; four vectors
-    interleaved."""
-    q, m, words = "i8 q", "i8 m", "vldrw.u32 {d}, [{a}, {o}]"
-    yield Row(
-        "vldrw.i8.apart",
-        16,
-        "d[4 * l + m] = a[l + m]",
-        formals(d=q, a=m),
-        words,
-        align=4,
-        apart="a",
-        inner=4,
-        dense=True,
-    )
+    """Four bytes each from where they lie apart, as words or as halves; words, or their low bytes, to places at two
+    strides; four vectors interleaved."""
+    q, m, four = "i8 q", "i8 m", "d[4 * l + m] = a[l + m]"
+    for name, align, text in (("w", 4, "vldrw.u32"), ("h", 2, "vldrh.u16")):
+        operands, text = formals(d=q, a=m), f"{text} {{d}}, [{{a}}, {{o}}]"
+        yield Row(f"vldr{name}.i8.apart", 16, four, operands, text, align=align, apart="a", inner=4, dense=True)
     for memory, letter in (("i8", "b"), ("i32", "w")):
         operands, store = formals(d=f"{memory} m", a="i32 q"), f"vstr{letter}.32 {{a}}, [{{d}}, {{o}}]"
         name, meaning, width = f"vstr{letter}.i32.apart.2", "d[l + m] = a[2 * l + m]", BYTES[memory]

@@ -13,7 +13,7 @@ from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.kernels.pixel_sketch import PixelSketch
 from tosaic.backends.cortex_m.program import strips
 from tosaic.backends.cortex_m.program.kernel import Knobs
-from tosaic.backends.cortex_m.program.sketches.row_numbers import ImageStrip
+from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, ImageStrip
 from tosaic.backends.cortex_m.program.sketches.tiles import tile_sizes
 from tosaic.backends.cortex_m.program.tree import BYTES, Program, RefusedError
 from tosaic.backends.target import Core
@@ -147,11 +147,12 @@ class GatheredSketch(StripSketch):
         height, parts = (tall - 1) * g.stride[0] + g.span[0], strips.row_elements(g)
         short = self.part % self.window_lanes > 0
         found = ImageStrip(
-            g.rows, tall, height, sum(parts), (1, 1), *parts, any(g.pad[:2]), short, runs, run, windows,
+            g.rows, tall, height, sum(parts), (1, 1), *parts, any(g.pad[:2]), short, runs, run, windows=windows,
             element=self.element,
         )  # fmt: skip
         if not self.in_place:
-            return found
+            four = self.element == "i8" and runs[0] == FOUR <= runs[1] and run == "qky" and windows > 1
+            return replace(found, gathered=four and sum(parts) % 2 == g.stride[1] * g.channels % 2 == 0)
         read, loop = max(runs[0], self.window_lanes), "y" if windows == g.columns else "x"
         return _of_tiles(found, g, windows, windows, read, loop)
 

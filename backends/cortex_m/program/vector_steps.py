@@ -289,9 +289,10 @@ def distances(step: VectorStep) -> Distances | None:
     dtypes = {formal.name: BYTES[formal.dtype] for formal in row.formals}
     width = dtypes[row.apart]
     bits, apart = 8 * max(dtypes.values()), step.instr.stride * width
+    together, inner = row.inner, step.instr.inner * width
     if row.dense:
-        return Distances(bits * row.inner, apart)
-    return Distances(bits, apart, row.inner, step.instr.inner * width) if row.inner > 1 else Distances(bits, apart)
+        bits, together, inner = 8 * row.align, row.inner * width // row.align, row.align
+    return Distances(bits, apart, together, inner) if together > 1 else Distances(bits, apart)
 
 
 class SpreadNumber(NamedTuple):

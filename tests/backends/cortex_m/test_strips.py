@@ -45,6 +45,7 @@ SHORT = [
     ((1, 6, 9, 7), 17, (2, 3), {"dilation": (1, 2), "pad": (0, 1, 2, 2)}),
     ((1, 5, 6, 4), 7, (1, 1), {"pad": (1, 0, 0, 1)}),
     ((1, 4, 12, 20), 16, (3, 1), {"pad": (0, 0, 1, 1)}),
+    ((1, 9, 9, 2), 16, (4, 2), {}),
 ]
 
 
@@ -118,6 +119,15 @@ def test_windows_in_place_take_the_memory_that_they_promise(tmp_path, shape, cha
     assert what.promise(dict(schedule.knobs))["scratch"] == of_schedule(what, schedule, CORTEX_M55).scratch
     (outcome,) = run_cases([layer.case(FAMILY, schedule)], tmp_path)
     assert outcome.exact, outcome
+
+
+@pytest.mark.parametrize(("stride", "together"), [((2, 2), True), ((2, 1), False)])
+def test_four_short_rows_of_a_window_are_brought_by_one_instruction(stride, together):
+    """Those that lie at even distances, as one of halves gathers them."""
+    layer = layer_of((1, 13, 10, 1), 16, (5, 4), {"stride": stride})
+    (variant,) = cheapest_first({"gathered": sketch_of(layer, "gathered")}, CORTEX_M55, Site())
+    source = FAMILY.generate(layer.workload(FAMILY), variant.first(), CORTEX_M55)
+    assert ("vldrh.u16" in source.text) == together
 
 
 def test_windows_are_read_in_place_where_a_strip_has_no_room():

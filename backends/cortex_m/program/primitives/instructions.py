@@ -212,7 +212,7 @@ class _Match:
     def _reaches(self, b: Buffer) -> bool:
         """Whether lanes lie as far apart in a buffer as the lanes of a vector hold, and not side by side."""
         row, ends = self.row, [loop.extent - 1 for loop in self.counted.values()]
-        wide = max(BYTES[formal.dtype] for formal in row.formals) * (row.inner if row.dense else 1)
+        wide = row.align if row.dense else max(BYTES[formal.dtype] for formal in row.formals)
         far = sum(end * stride for end, stride in zip(ends, (self.stride, self.inner), strict=False))
         if row.dense and self.inner != 1:
             return False

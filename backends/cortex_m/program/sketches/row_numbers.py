@@ -129,6 +129,7 @@ class ImageStrip:
         runs: elements of each part of a window that lies together, and how many there are: these are copied side by
             side; none where windows are read from the strip.
         run: the loop over these parts; that over windows where there is one of each.
+        gathered: whether one instruction brings four parts of four bytes each.
         windows: of a strip, where they are copied.
         tile: the loop over tiles of pixels, each of which has a strip of its own, made where what its windows read does
             not all lie in the image; none where rows have strips.
@@ -149,6 +150,7 @@ class ImageStrip:
     short: bool
     runs: tuple[int, int] = (0, 0)
     run: str = ""
+    gathered: bool = False
     windows: int = 0
     tile: str = ""
     edges: tuple[int, int] = (0, 0)
@@ -189,7 +191,8 @@ class ImageStrip:
     @property
     def _windows(self) -> float:
         """Cycles of copies of the windows of a strip."""
-        return self.windows * (self.runs[1] * -(-self.runs[0] // self.lanes) * _MOVED + _TURN)
+        vectors = -(-self.runs[1] // FOUR) if self.gathered else self.runs[1] * -(-self.runs[0] // self.lanes)
+        return self.windows * (vectors * _MOVED + _TURN)
 
 
 @dataclass(frozen=True)

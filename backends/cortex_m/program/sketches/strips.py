@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tosaic.backends.cortex_m.program.sketches.copies import moved
-from tosaic.backends.cortex_m.program.sketches.row_numbers import ImageStrip
+from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, ImageStrip
 
 
 def opened(s: ImageStrip) -> Iterator[str]:
@@ -92,8 +92,13 @@ def filled(s: ImageStrip, around: str = "y") -> Iterator[str]:
 
 
 def _gathered(s: ImageStrip) -> Iterator[str]:
-    """Windows, a run of elements after the other."""
+    """Windows, a run of elements after the other, or four short ones together."""
     run, turn, loop = s.runs[0], s.run, "qx" if s.windows > 1 else "qky"
+    if s.gathered:
+        yield f"split(qky, qkr, {FOUR}{', early' * (s.runs[1] % FOUR > 0)})"
+        yield from ("stage(P, qky, qv, scratch)", "merge_dims(qv, 0)", "place(qv, q)", "fuse(qkr, qk)")
+        yield from (f"select({loop}, mve)", f"hardware_loop({loop})")
+        return
     if run > s.lanes:
         yield f"split(qk, qkl, {s.lanes}{', early' * (run % s.lanes > 0)})"
         turn = "qk"
