@@ -23,6 +23,8 @@ from tosaic.tuner.space import Choice
 
 _TILES = {"2x2": (2, 2, False), "4x1": (4, 1, True), "2x1": (2, 1, True), "1x1": (1, 1, False)}
 """Rows and columns of results that share a patch, and whether it is a deep one."""
+_LARGEST = 11
+"""Rows and columns of a window."""
 _MOST_TILES = 14
 """That a turn computes."""
 _BLOCKS = (16, 32, 48, 64, 96, 128, 192)
@@ -71,14 +73,16 @@ class PatchSketch:
         """
         g, epilogue = self.geometry, self.epilogue
         rows, columns, deep = _TILES[str(knobs["tile"])]
+        large = max(g.span) > DEEP
         result = RowResult(self.form, epilogue.element, epilogue.clamped, epilogue.table)
         part, packed, block = (int(knobs[name]) for name in ("part", "packed", "block"))
-        t = Patched(g, self.multiples, result, rows, columns, deep, part, packed, block)
-        if t.extent[0] > FOUR * t.groups or (t.extent[1] > FOUR and not deep):
+        t = Patched(g, self.multiples, result, rows, columns, deep and not large, part, packed, block)
+        if t.extent[0] > FOUR * t.groups or (t.large and not (large and (rows, columns) == (PAIR, 1))):
             raise RefusedError(f"{t.extent} rows and columns are no patch")
-        if (rows > 1 and not deep and g.stride != (1, 1)) or (deep and (t.extent[0] <= FOUR or g.stride[0] > PAIR)):
+        moves = t.large or not t.shared or g.stride == (1, 1)
+        if not (t.extent[0] > FOUR and g.stride[0] <= PAIR if t.deep else moves):
             raise RefusedError(f"patches of {t.extent} do not move by {g.stride}")
-        if t.extent[0] in (1, FOUR + 1) or (t.across == 1 and not t.shared):
+        if t.extent[0] % FOUR == 1 or (t.across == 1 and not t.shared):
             raise RefusedError(f"strips of {t.extent[0]} rows, or one result at a time, are not made")
         if t.part < t.across or g.rows < t.rows or t.tiles > _MOST_TILES:
             raise RefusedError(f"{t.part} results in {g.rows} rows are no tiles of {t.rows} by {t.across}")
@@ -98,7 +102,7 @@ class PatchSketch:
 
     def cost(self, knobs: Knobs) -> float:
         t, g = self.numbers(knobs), self.geometry
-        several = -(-t.extent[1] // (PAIR if t.deep else FOUR))
+        several = -(-t.extent[1] // (PAIR if t.deep else FOUR)) * (t.groups if t.large else 1)
         patches, products = several * (t.across if t.cells else 1), FOUR * several
         moved = products - patches if t.deep else 0
         turn = t.tiles * (_PRODUCT * (products + patches) + _MOVED * moved + _TILE) + _TURN
@@ -114,7 +118,7 @@ def patch_sketch(
 ) -> PatchSketch | None:
     """The sketch of a layer; None where its windows do not fit patches. Those whose elements lie apart have weights of
     zero between them."""
-    if max(geometry.span) > DEEP:
+    if max(geometry.span) > _LARGEST:
         return None
     if geometry.dilation != (1, 1):
         (down, right), weights = geometry.dilation, constants["w"].reshape(-1, *geometry.kernel)

@@ -83,6 +83,8 @@ def test_shifts_over_the_whole_range_are_exact(tmp_path, shifts):
         ((1, 8, 8, 16), (3, 3), {"pad": SQUARE, "clamp": (-100, 90), "shifts": (28, 36), "table": True}),
         ((1, 7, 6, 32), (5, 5), {"pad": (2, 2, 2, 2), "clamp": (-100, 90), "shifts": (32, 40)}),
         ((1, 12, 12, 17), (4, 4), {"pad": (0, 1, 0, 2), "stride": (3, 2)}),
+        ((1, 6, 8, 16), (9, 9), {"pad": (4, 4, 4, 4)}),
+        ((1, 9, 12, 16), (10, 3), {"pad": (5, 5, 1, 0), "stride": (1, 2), "multiples": 2}),
     ],
     ids=str,
 )
@@ -167,14 +169,14 @@ def test_what_is_no_patch_is_refused(kernel, options, knobs, message):
     [
         ({}, ["patches", "lined", "program"]),
         ({"dilation": (2, 2)}, ["patches", "lined", "program"]),
-        ({"dilation": (4, 4)}, ["lined", "program"]),
+        ({"dilation": (6, 6)}, ["lined", "program"]),
         ({"multiples": 2}, ["patches", "program"]),
-        ({"multiples": 2, "dilation": (4, 4)}, ["program"]),
+        ({"multiples": 2, "dilation": (6, 6)}, ["program"]),
     ],
     ids=str,
 )
 def test_windows_that_fit_no_patches_have_other_sketches(options, names):
-    layer = mve_layers.depthwise(np.random.default_rng(5), (1, 9, 9, 16), (3, 3), **options)
+    layer = mve_layers.depthwise(np.random.default_rng(5), (1, 13, 13, 16), (3, 3), **options)
     assert list(FAMILY.vector_sketches(layer.workload(FAMILY))) == names
 
 

@@ -66,7 +66,7 @@ class Patched:
     @property
     def apart(self) -> bool:
         """Whether pixels of a strip lie apart, or those of the image that it is made of."""
-        return self.deep or not self.whole
+        return self.groups > 1 or not self.whole
 
     @property
     def shared(self) -> bool:
@@ -143,8 +143,13 @@ class Patched:
 
     @property
     def groups(self) -> int:
-        """Strips of four rows that a patch is read of."""
-        return 2 if self.deep else 1
+        """Strips of four rows that windows are read of."""
+        return 2 if self.deep else -(-self.extent[0] // FOUR)
+
+    @property
+    def large(self) -> bool:
+        """Whether a window takes several patches of four rows and columns."""
+        return not self.deep and max(self.extent) > FOUR
 
     @property
     def cells(self) -> bool:
@@ -178,8 +183,8 @@ class StripCopy:
 
     @property
     def letter(self) -> str:
-        """What names of the copies of the second four rows end in."""
-        return "z" if self.group else ""
+        """What names of the copies of further rows end in."""
+        return "z" * self.group
 
     @property
     def tail(self) -> str:
@@ -290,7 +295,7 @@ class StripCopy:
             column, channel = f"c{letter}{tail}", channels(loop)
             inwards = [column] if self.t.alone else [column, channel]
             yield from (f"reorder({loop}, {inner})" for inner in inwards)
-            if not self.t.deep and not self.t.alone:
+            if self.t.groups == 1 and not self.t.alone:
                 yield f"fuse({column}, {channel})"
             yield f"fuse({inwards[-1]}, {loop})"
             yield f"split({loop}, {loop}v, {lanes}{', early' * early})"
@@ -301,7 +306,7 @@ class StripCopy:
 
     def _filled(self, columns: int) -> tuple[int, bool, int]:
         """Bytes of a vector of padding, whether the last one starts early, and how many there are."""
-        size = self.t.block * FOUR * (1 if self.t.deep else columns)
+        size = self.t.block * FOUR * (1 if self.t.groups > 1 else columns)
         lanes = min(size, LANES)
         return lanes, size % lanes > 0, -(-size // lanes)
 

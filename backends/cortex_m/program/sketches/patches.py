@@ -3,8 +3,8 @@ image in a vector.
 
 A strip holds four rows of the padded image side by side, and a word of it is a column of a channel. Four words that
 are gathered are a patch, the product of which with the weights of a window, and zeros around these, is a sum. A patch
-serves all results whose windows lie in it. A hardware loop goes over channels, in which a part of a row of results is
-written out, four at a time.
+serves all results whose windows lie in it; a large window takes several. A hardware loop goes over channels, in which a
+part of a row of results is written out, four at a time.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ def patched(t: Patched) -> Iterator[str]:
     yield from _values(t)
     yield from _tiles(t)
     yield from _strips(t)
-    yield from _deep_sums(t) if t.deep else _sums(t)
+    yield from _deep_sums(t) if t.deep else _large_sums(t) if t.large else _sums(t)
     yield from _finish(t)
     copies = [StripCopy(t, group) for group in range(t.groups)]
-    if t.deep:
-        yield from _grouped()
+    if t.groups > 1:
+        yield from _grouped(t)
     for copy in copies:
         yield from copy.shaped()
         yield from copy.extended()
@@ -76,7 +76,7 @@ def _tiles(t: Patched) -> Iterator[str]:
         yield f"split({t.tile}, xi, {t.across}{', early' * (t.part % t.across > 0)})"
     if t.rows > 1 and t.across > 1:
         yield "reorder(xi, yi)"
-    yield f"reorder_dims(P, {'d0321' if t.deep else 'd0312'})"
+    yield f"reorder_dims(P, {'d0321' if t.groups > 1 else 'd0312'})"
     yield from ("compute_at(S, y)", "compute_at(P, y)", f"compute_at(S, {t.tile})")
 
 
@@ -90,10 +90,8 @@ def _strips(t: Patched) -> Iterator[str]:
     for row, column in ((left, "cl"), (image, "cx"), (right, "cr")):
         if row and not t.alone:
             yield from (f"reorder({channels(row)}, {row})", f"reorder({channels(row)}, {column})")
-    tails = [""]
-    if t.deep:
-        yield from (f"cut({loop}, {FOUR})" for loop in (left, image, right) if loop)
-        tails.append("_t")
+    tails = ["_t" * group for group in range(t.groups)]
+    yield from (f"cut({loop}{tail}, {FOUR})" for tail in tails[:-1] for loop in (left, image, right) if loop)
     for tail in tails:
         yield f"reorder({image}{tail}, cx{tail})"
         if not t.alone:
@@ -144,6 +142,18 @@ def _deep_sums(t: Patched) -> Iterator[str]:
     yield from (f"push(syb, v, {t.geometry.stride[0]})", f"stage(w, {t.channel}, vw, q)")
 
 
+def _large_sums(t: Patched) -> Iterator[str]:
+    """The same, of windows of several patches, each of which is added to all sums of a tile."""
+    yield from ("reorder(sy, sx)", "distribute(sy)", "distribute(sx)", "reorder(ky, kx)", "skew(syb, ky, r)")
+    rows, columns = t.extent
+    for loop, inner, extent in (("r", "u", rows), ("kx", "t", columns)):
+        yield from (f"pad({loop}, {FOUR})",) if extent % FOUR else ()
+        yield f"split({loop}, {inner}, {FOUR})"
+    yield from ("reorder(t, r)", "reorder(syb, kx)", "reorder(syb, r)", "reorder(sxb, kx)", "reorder(sxb, r)")
+    yield from (*_laid_out(t), f"merge_dims(w, {4 + t.several})", "stage(w, r, vw, q)")
+    yield from ("stage(P, sxb, v, scratch)", "merge_dims(v, 0)", "fuse(t, u)", "place(v, q)")
+
+
 def _laid_out(t: Patched) -> Iterator[str]:
     """Weights in the order of the loops, channel by channel."""
     yield "pack(w)"
@@ -176,6 +186,8 @@ def _finish(t: Patched) -> Iterator[str]:
         yield placed
 
 
-def _grouped() -> Iterator[str]:
-    """The rows of deep patches in two strips of four, which lie side by side, pixel by pixel."""
-    yield from (f"split(v1, v2, {FOUR})", f"divide_dim(P, 2, {FOUR})", "reorder_dims(P, d01243)", "fuse(v0, v1)")
+def _grouped(t: Patched) -> Iterator[str]:
+    """Rows in strips of four, which lie side by side, pixel by pixel."""
+    yield from (f"split(v1, v2, {FOUR})",) if t.deep else ()
+    yield from (f"divide_dim(P, 2, {FOUR})", "reorder_dims(P, d01243)")
+    yield from ("fuse(v0, v1)",) if t.deep else ()
