@@ -6,9 +6,11 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
 
 from tosaic.backends.cortex_m.program.pointers import Address
-from tosaic.backends.cortex_m.program.tree import RefusedError
-from tosaic.backends.cortex_m.program.vector_steps import VectorStep
+from tosaic.backends.cortex_m.program.tree import Buffer, RefusedError
+from tosaic.backends.cortex_m.program.vector_steps import VectorStep, are_distances, names_of, use_of
 
+_TOGETHER = (2, 4)
+"""Gathers that begin at one pointer."""
 SHARED = "shared"
 """The name of registers that numbers share whose lives do not meet."""
 
@@ -117,4 +119,29 @@ def running_ahead(
         else:
             moved = pointers if address is not None and (address.moves or address.behind) else set[str]()
             changed |= {name for name in step.targets if name in fixed} | moved
+    return found
+
+
+def gathers_together(turn: Sequence[VectorStep], free: int) -> list[int]:
+    """How many gathers in a row of a turn could begin at one pointer, each with distances of its own: some of so many
+    vectors hold these, others live all the time."""
+    gathers = [i for i, step in enumerate(turn) if step.instr.row.dense]
+    if len(gathers) < 2:
+        return []
+    vectors = {name for name, kind in names_of(turn[: gathers[0]]).items() if kind == "q"}
+    lasting = vectors & {name for step in turn[gathers[-1] :] for name in step.sources}
+    return [several for several in _TOGETHER if several <= min(len(gathers), free - len(lasting) - 1)]
+
+
+def from_one_pointer(part: Sequence[VectorStep], buffers: Mapping[str, Buffer], several: int) -> list[VectorStep]:
+    """The steps of a part in which so many gathers in a row begin at one pointer, where their distances reach."""
+    found = list(part)
+    gathers = [i for i, step in enumerate(part) if step.instr.row.dense]
+    for count, number in enumerate(gathers):
+        first, use = (use_of(part[i], buffers) for i in (gathers[count // several * several], number))
+        assert first is not None and use is not None
+        ahead = use.where - first.where
+        step = replace(part[number], beyond=ahead.const)
+        if use.buffer == first.buffer and not ahead.terms and ahead.const >= 0 and are_distances(step):
+            found[number] = step
     return found

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tosaic.backends.cortex_m.program.assembly import register
 from tosaic.backends.cortex_m.program.block import BlockInstruction, advance
-from tosaic.backends.cortex_m.program.pointers import Address
+from tosaic.backends.cortex_m.program.pointers import Address, PointerUse
 from tosaic.backends.cortex_m.program.rewriting import changes_target, meaning
 from tosaic.backends.cortex_m.program.tree import (
     BYTES,
@@ -44,6 +44,7 @@ class VectorStep:
         begins: whether it begins its sum.
         mask: the line that sets its mask right before it; empty where nothing else changes that.
         unwritten: registers of an operand of several that nobody wrote, as its text numbers them.
+        beyond: bytes from its pointer to its first lane, where lanes lie apart.
     """
 
     instr: Instr
@@ -53,6 +54,7 @@ class VectorStep:
     begins: bool = False
     mask: str = ""
     unwritten: frozenset[str] = frozenset()
+    beyond: int = 0
 
     @property
     def targets(self) -> Sequence[str]:
@@ -257,27 +259,44 @@ def mask_of(steps: Iterable[VectorStep]) -> tuple[int, int] | None:
     return next(iter(masks), None)
 
 
+def use_of(step: VectorStep, buffers: Mapping[str, Buffer]) -> PointerUse | None:
+    """The access of memory of an instruction; None of others."""
+    for formal, access in zip(step.instr.row.formals, step.instr.operands, strict=True):
+        if formal.memory == "m":
+            b = buffers[access.buffer]
+            size = BYTES[b.dtype]
+            where = b.address(access.index) * size - step.beyond
+            return PointerUse(step, b.name, where, step.instr.row, step.instr.stride * size)
+    return None
+
+
 class Distances(NamedTuple):
     """A vector of distances: lanes of so many bits, and bytes from lane to lane; of two levels, `inner` bytes between
-    lanes of a group of `together`."""
+    lanes of a group of `together`; the first one is `beyond`."""
 
     bits: int
     bytes: int
     together: int = 1
     inner: int = 0
+    beyond: int = 0
 
     @property
     def name(self) -> str:
         """Its name in C."""
         groups = f"_{self.together}_{self.inner}" if self.together > 1 else ""
-        return f"apart__{self.bits}_{self.bytes}{groups}"
+        beyond = f"_from_{self.beyond}" if self.beyond else ""
+        return f"apart__{self.bits}_{self.bytes}{groups}{beyond}"
+
+    @property
+    def numbers(self) -> list[int]:
+        """What its lanes hold."""
+        places = (divmod(lane, self.together) for lane in range(128 // self.bits))
+        return [self.beyond + group * self.bytes + lane * self.inner for group, lane in places]
 
     @property
     def declared(self) -> str:
         """C that declares it."""
-        places = (divmod(lane, self.together) for lane in range(128 // self.bits))
-        numbers = (group * self.bytes + lane * self.inner for group, lane in places)
-        data = b"".join(number.to_bytes(self.bits // 8, "little") for number in numbers)
+        data = b"".join(number.to_bytes(self.bits // 8, "little") for number in self.numbers)
         return f"const uint8_t {self.name} __attribute__((vector_size(16))) = {{{', '.join(map(str, data))}}};"
 
 
@@ -292,7 +311,13 @@ def distances(step: VectorStep) -> Distances | None:
     together, inner = row.inner, step.instr.inner * width
     if row.dense:
         bits, together, inner = 8 * row.align, row.inner * width // row.align, row.align
-    return Distances(bits, apart, together, inner) if together > 1 else Distances(bits, apart)
+    return Distances(bits, apart, together, inner * (together > 1), step.beyond)
+
+
+def are_distances(step: VectorStep) -> bool:
+    """Whether lanes hold how far from the pointer of an instruction its lanes lie."""
+    found = distances(step)
+    return found is not None and max(found.numbers) < 1 << found.bits
 
 
 class SpreadNumber(NamedTuple):

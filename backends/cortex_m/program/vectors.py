@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
+from operator import attrgetter
 
 from tosaic.backends.cortex_m.program.assembly import flat
 from tosaic.backends.cortex_m.program.block import BlockInstruction, InstructionBlock, with_late_loads
@@ -18,11 +20,13 @@ from tosaic.backends.cortex_m.program.check import SLACK
 from tosaic.backends.cortex_m.program.dependences import opening_loads
 from tosaic.backends.cortex_m.program.inline_assembly import VECTORS, assembly, low_registers
 from tosaic.backends.cortex_m.program.list_scheduler import Ordered, cycles_of, ordered
-from tosaic.backends.cortex_m.program.pointers import SPREADS, Pointers, PointerUse, bytes_ahead, planned
-from tosaic.backends.cortex_m.program.tree import BYTES, Alloc, Buffer, For, Instr, RefusedError, Statement
+from tosaic.backends.cortex_m.program.pointers import SPREADS, Pointers, bytes_ahead, planned
+from tosaic.backends.cortex_m.program.tree import Alloc, Buffer, For, Instr, RefusedError, Statement
 from tosaic.backends.cortex_m.program.vector_order import (
     SHARED,
     behind_loop,
+    from_one_pointer,
+    gathers_together,
     needed_first,
     running_ahead,
     sharing_numbers,
@@ -37,6 +41,7 @@ from tosaic.backends.cortex_m.program.vector_steps import (
     names_of,
     spread_number,
     steps_of,
+    use_of,
 )
 from tosaic.backends.target import Pipeline
 from tosaic.support.errors import BackendError
@@ -100,7 +105,13 @@ def vector_block(
     parts = [outer[:at], flat(loop.body) if loop is not None else [], outer[at + 1 :]]
     for count, outside in itertools.product(range(len(_NUMBERS), _FEW, -1), (False, True)):
         with suppress(_CrowdedError):
-            return _Vectors(parts, loop, buffers, pipeline, _NUMBERS[:count], outside=outside).block(last)
+            make = partial(_Vectors, parts, loop, buffers, pipeline, _NUMBERS[:count], outside=outside)
+            block = make()
+            found = block.block(last)
+            for several in gathers_together(block.parts[1], len(block.free)):
+                with suppress(RefusedError):
+                    found = min(found, make(several=several).block(last), key=attrgetter("cycles"))
+            return found
     return _Vectors(parts, loop, buffers, pipeline, _NUMBERS[:_FEW], outside=False).block(last)
 
 
@@ -121,6 +132,7 @@ class _Vectors:
         numbers: Sequence[str],
         *,
         outside: bool,
+        several: int = 1,
     ) -> None:
         self.loop, self.buffers, self.pipeline = loop, buffers, pipeline
         allocs = [s.buffer for part in parts for s in part if isinstance(s, Alloc)]
@@ -129,6 +141,7 @@ class _Vectors:
         self.inside = {b.name for b in allocs}
         written, short = dict[str, int](), dict[str, int]()
         self.parts = behind_loop([steps_of(part, buffers, written, short) for part in parts])
+        self.parts = [from_one_pointer(part, buffers, several) for part in self.parts]
         self.names = [names_of(part) for part in self.parts]
         self.mask = mask_of(step for part in self.parts for step in part)
         apart = dict.fromkeys(distances(step) for part in self.parts for step in part)
@@ -156,7 +169,7 @@ class _Vectors:
         if not self.first:
             turn = 0 if loop is None else 1
             self.parts[turn] = self._late(self.parts[turn])
-        found = [(self._use(step), number) for number, part in enumerate(self.parts) for step in part]
+        found = [(use_of(step, self.buffers), number) for number, part in enumerate(self.parts) for step in part]
         uses = [use._replace(turns=part == 1, behind=part == 2) for use, part in found if use is not None]
         read = {name: None for part in self.names for name, kind in part.items() if kind == "r"}
         self.read = [name for name in read if name not in self.homes]
@@ -290,16 +303,6 @@ class _Vectors:
 
     # The code.
 
-    def _use(self, step: VectorStep) -> PointerUse | None:
-        for formal, access in zip(step.instr.row.formals, step.instr.operands, strict=True):
-            if formal.memory == "m":
-                b = self.buffers[access.buffer]
-                size = BYTES[b.dtype]
-                return PointerUse(
-                    step, b.name, b.address(access.index) * size, step.instr.row, step.instr.stride * size
-                )
-        return None
-
     def _code(self, part: int) -> list[BlockInstruction]:
         return self._made(self.parts[part])
 
@@ -359,11 +362,11 @@ class _Vectors:
         assert self.loop is not None
         if any(not step.targets for step in ahead):
             return True
-        uses = [use for step in ahead if (use := self._use(step)) is not None]
-        for use in uses:
+        uses = [(use, step.beyond) for step in ahead if (use := use_of(step, self.buffers)) is not None]
+        for use, beyond in uses:
             b = self.buffers[use.buffer]
             end = b.bytes + SLACK * (b.memory in ("const", "scratch"))
-            span = max(_VECTOR, use.row.lanes // use.row.inner * use.stride)
+            span = beyond + max(_VECTOR, use.row.lanes // use.row.inner * use.stride)
             if use.where[self.loop.var] and bytes_ahead(use, self.loop, last) + span > end:
                 return True
         return False

@@ -136,6 +136,15 @@ def test_blocks_of_channels_take_less_memory(kernel, tile):
     assert scratch[16] < scratch[64] / 3
 
 
+def test_gathers_of_a_tile_begin_at_one_pointer():
+    """Windows two columns apart, of 16 channels in strips of four rows: 128 bytes."""
+    layer = mve_layers.depthwise(np.random.default_rng(11), (1, 8, 8, 16), (3, 3), stride=(2, 2), pad=(0, 1, 0, 1))
+    what = FAMILY.vector_sketches(layer.workload(FAMILY))["patches"]
+    kernel = built(what, assigned({"tile": "1x1", "part": 4, "packed": 1, "block": 16}), CORTEX_M55)
+    assert "_from_128" in kernel.text
+    assert kernel.text.count("vldrw.u32 q") > kernel.text.count("addw %[p")
+
+
 def test_rows_that_no_window_meets_are_not_read():
     layer = mve_layers.depthwise(np.random.default_rng(11), (1, 8, 8, 16), (3, 3), stride=(2, 2), pad=(0, 1, 0, 1))
     (schedule,) = legal(layer, tile="1x1", part=4, packed=1)
