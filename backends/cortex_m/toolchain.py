@@ -98,7 +98,7 @@ def compile_kernels(
         except Error as error:
             if len(group) > 1:
                 left += [(group[: len(group) // 2], further), (group[len(group) // 2 :], further)]
-            elif _TOO_FEW in str(error) and not further:
+            elif _TOO_FEW in str(error) and further != _AS_WRITTEN:
                 left.append((group, _AS_WRITTEN))
             else:
                 errors[group[0].symbol] = str(error)
