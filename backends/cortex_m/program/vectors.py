@@ -121,6 +121,7 @@ class _Vectors:
     Args:
         numbers: the general registers of sums.
         outside: whether numbers from outside that stay in all lanes are vectors of C, as general registers are few.
+        several: gathers in a row that begin at one pointer.
     """
 
     def __init__(
@@ -140,19 +141,18 @@ class _Vectors:
             raise RefusedError("a block has no working memory of its own")
         self.inside = {b.name for b in allocs}
         written, short = dict[str, int](), dict[str, int]()
-        self.parts = behind_loop([steps_of(part, buffers, written, short) for part in parts])
-        self.parts = [from_one_pointer(part, buffers, several) for part in self.parts]
+        steps = behind_loop([steps_of(part, buffers, written, short) for part in parts])
+        self.parts = [from_one_pointer(part, buffers, several) for part in steps]
         self.names = [names_of(part) for part in self.parts]
         self.mask = mask_of(step for part in self.parts for step in part)
-        apart = dict.fromkeys(distances(step) for part in self.parts for step in part)
-        self.constants: list[Distances | SpreadNumber] = [each for each in apart if each is not None]
+        apart = dict.fromkeys(each for part in self.parts for step in part if (each := distances(step)) is not None)
+        self.constants: list[Distances | SpreadNumber] = [*apart]
         if outside and loop is not None:
             self._spread_outside()
         conditions = any(step.has_condition for part in self.parts for step in part)
         self.predicates = bool(self.mask) or conditions
-        self.taken = set[str]()
-        if self.mask if loop is None else self.predicates:
-            self.taken = {"r0" if loop is None else "r12"}
+        taken = self.mask if loop is None else self.predicates
+        self.taken = {"r0" if loop is None else "r12"} if taken else set[str]()
         self.count = "r0" if loop is None else "lr"
         if self.mask and conditions:
             self._masked_each()
