@@ -150,7 +150,7 @@ def shipped_schedules() -> Iterator[Shipped]:
         yield _first(f"{core.name} {name}", core, what)
     vectors = Geometry(1, 1, 6, 16, (1, 1), (1, 1), (0, 0, 0, 0), (1, 1), 1, 6)
     kinds = {
-        **vector_sketches(vectors, 16, plain, {**likely, "multiplier": np.array(1 << 30)}, "i8", half_bias=False),
+        **vector_sketches(vectors, 16, plain, {**likely, "multiplier": np.array(1 << 30)}, "i8"),
         **_windows(plain, likely),
         "halves": PixelSketch(vectors, 16, Epilogue(False, False, "i16"), "doubled", {}, element="i16"),
         "parts": PixelSketch(vectors, 16, Epilogue(False, False, "i16", 2), "joined", {}, element="i16"),
@@ -193,9 +193,9 @@ def _windows(plain: Epilogue, likely: Mapping[str, np.ndarray]) -> dict[str, Ske
     found: dict[str, Sketched] = {}
     for g in shapes:
         weights = np.zeros((16, *g.kernel, g.channels), np.int8)
-        found |= vector_sketches(g, 16, plain, {**constants, "w": weights}, "i8", half_bias=False)
+        found |= vector_sketches(g, 16, plain, {**constants, "w": weights}, "i8")
     column = Geometry(1, 3, 9, 1, (3, 1), (1, 1), (0, 0, 0, 0), (1, 1), 1, 9)
-    return found | vector_sketches(column, 1, plain, constants, "i8", half_bias=False)
+    return found | vector_sketches(column, 1, plain, constants, "i8")
 
 
 def _pools(likely: Mapping[str, np.ndarray]) -> dict[str, Sketched]:

@@ -182,6 +182,13 @@ class RangeObserver(ObserverBase):
         low, high = self.range
         self.range = low * factor, high * factor
 
+    def center(self, most: float) -> None:
+        """Choose a range with a zero point of 0, where that makes the step larger by a factor of up to `most`."""
+        low, high = self.range
+        end = max(-low, high * self.quant_min / -self.quant_max)
+        if end * (self.quant_max - self.quant_min) <= most * (high - low) * -self.quant_min:
+            self.range = -end, -end * self.quant_max / self.quant_min
+
     def _widen(self, reach: float) -> None:
         if self.low == self.high:
             mantissa, exponent = math.frexp(reach)

@@ -37,6 +37,7 @@ from tosaic.frontend.grouped_weights import (
     table_group,
 )
 from tosaic.frontend.layers import note_sqnr
+from tosaic.frontend.linear_constants import center_inputs, share_units
 from tosaic.frontend.lowerings.op_quantization import (
     Arithmetic,
     Averaged,
@@ -98,6 +99,8 @@ def quantize(
     prepared = prepare(capture, activations, exclude, int16, int4, group_size, npu)
     with quietly():
         adjust(prepared)
+        if not npu:
+            share_units(prepared.module)
         grouped = sum(isinstance(each, GroupObserver) for each in prepared.module.modules())
         measured = correct_parameters(prepared.module, capture.calibration)
         converted = convert_pt2e(prepared.module)
@@ -150,6 +153,8 @@ def prepare(
         advice = calibrate(prepared, capture.calibration)
         share_formats(prepared, len(capture.states))
         search_worst_ranges(prepared, capture.calibration)
+        if not npu:
+            center_inputs(prepared)
         align_sums(prepared, npu)
         make_room_for_biases(prepared)
         return Prepared(prepared, (*wide, *advice), quantizer.widened)

@@ -22,11 +22,12 @@ from tosaic.backends.cortex_m.kernels.nibble_halves_sketch import nibble_halves_
 from tosaic.backends.cortex_m.kernels.nibble_sketch import NIBBLES, nibble_sketch
 from tosaic.backends.cortex_m.kernels.product_sketch import Conv2dSketch
 from tosaic.backends.cortex_m.kernels.row_sketch import row_sketch
-from tosaic.backends.cortex_m.kernels.sketch_constants import constants_of, epilogue_of, has_half_bias, nibble_group
+from tosaic.backends.cortex_m.kernels.sketch_constants import constants_of, epilogue_of, factor_types, nibble_group
 from tosaic.backends.cortex_m.kernels.vector_sketch import IN_PLACE, vector_sketches
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.family import ProgramFamily
 from tosaic.backends.cortex_m.program.kernel import Sketched, cheapest_first
+from tosaic.backends.cortex_m.program.sketches.row_numbers import WORDS, FactorTypes
 from tosaic.backends.cortex_m.program.tree import NUMPY
 from tosaic.backends.target import Core
 from tosaic.support.functions import computing_ops
@@ -74,7 +75,8 @@ class Conv2d(ProgramFamily):
         pixels = geometry.flattened.kernel == (1, 1) and geometry.flattened.dense
         group = nibble_group(known) if pixels else 0
         attributes |= {"group": group} if group else {}
-        attributes |= {"half_bias": True} if has_half_bias(known) else {}
+        types = zip(FactorTypes._fields, factor_types(known), WORDS, strict=True)
+        attributes |= {name: kind for name, kind, usual in types if kind != usual}
         return workload(self.name, attributes, constants)
 
     def sketch(self, workload: Workload) -> Sketched | None:
@@ -88,10 +90,10 @@ class Conv2d(ProgramFamily):
         return found if nibbles is None else {NIBBLES: nibbles, **found}
 
     def vector_sketches(self, workload: Workload) -> Mapping[str, Sketched]:
-        layer, half_bias = self._layer(workload), "half_bias" in workload.attributes and not self.site.alike
-        what = *layer, self.element, half_bias
+        layer, types = self._layer(workload), WORDS if self.site.alike else _types(workload)
+        what = *layer, self.element, types
         others = {"row": row} if (row := row_sketch(*what)) is not None else vector_sketches(*what)
-        nibbles = nibble_sketch(*layer, _group(workload), half_bias)
+        nibbles = nibble_sketch(*layer, _group(workload), types)
         return others if nibbles is None else {NIBBLES: nibbles, **others}
 
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
@@ -116,3 +118,9 @@ class Conv2d(ProgramFamily):
 def _group(workload: Workload) -> int:
     """Weights of four bits that share a factor; 0 of others."""
     return number(workload, "group") if "group" in workload.attributes else 0
+
+
+def _types(workload: Workload) -> FactorTypes:
+    """How what channels have of their own lies in memory."""
+    known = workload.attributes
+    return FactorTypes(str(known.get("bias", WORDS.bias)), bool(known.get("units", WORDS.units)))

@@ -84,7 +84,7 @@ class Depthwise(ProgramFamily):
         found: dict[str, Sketched] = {} if patches is None else {"patches": patches}
         if geometry.channels == 1:
             # The one channel of a CONV2D.
-            return found | vector_sketches(geometry.flattened, multiples, epilogue, constants, "i8", half_bias=False)
+            return found | vector_sketches(geometry.flattened, multiples, epilogue, constants, "i8")
         if multiples == 1:
             found["lined"] = byte_depthwise(geometry, epilogue, constants)
         return {**found, VARIANT: self.sketch(workload)}

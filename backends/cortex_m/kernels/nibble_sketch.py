@@ -18,7 +18,7 @@ from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.check import SLACK
 from tosaic.backends.cortex_m.program.kernel import Knobs
 from tosaic.backends.cortex_m.program.sketches.nibbles import NibbleRows, nibble_rows
-from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, PixelRows, RowResult
+from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, FactorTypes, PixelRows, RowResult
 from tosaic.backends.cortex_m.program.sketches.row_parts import RowPart, row_parts
 from tosaic.backends.cortex_m.program.tree import BYTES, RefusedError
 from tosaic.backends.target import Core
@@ -150,10 +150,10 @@ def nibble_sketch(
     epilogue: Epilogue,
     constants: Mapping[str, np.ndarray],
     group: int,
-    half_bias: bool,
+    types: FactorTypes,
 ) -> NibbleSketch | None:
     """The sketch of windows that are one pixel; None where no `group` of weights has four bits."""
     if not group:
         return None
     form = rescale_form(sixteen_times(constants))
-    return NibbleSketch(geometry, channels, epilogue, form, constants, group, half_bias=half_bias)
+    return NibbleSketch(geometry, channels, epilogue, form, constants, group, types=types)

@@ -15,7 +15,7 @@ from tosaic.backends.cortex_m.kernels.vector_conv2d import VectorConv2d, joined_
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.check import SLACK
 from tosaic.backends.cortex_m.program.kernel import Knobs
-from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, PixelRows
+from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, FactorTypes, PixelRows
 from tosaic.backends.cortex_m.program.sketches.row_parts import row_parts
 from tosaic.backends.cortex_m.program.sketches.rows import rows_of_pixels
 from tosaic.backends.cortex_m.program.tree import BYTES, RefusedError
@@ -159,10 +159,10 @@ def row_sketch(
     epilogue: Epilogue,
     constants: Mapping[str, np.ndarray],
     element: str,
-    half_bias: bool,
+    types: FactorTypes,
 ) -> RowSketch | None:
     """The sketch; None where there are several pixels, or a window is not all of its image."""
     if geometry.pixels > 1 or not geometry.dense:
         return None
     form = rescale_form(constants)
-    return RowSketch(geometry, channels, epilogue, form, constants, element=element, half_bias=half_bias)
+    return RowSketch(geometry, channels, epilogue, form, constants, element=element, types=types)

@@ -10,6 +10,7 @@ from tosaic.backends.cortex_m.kernel import Workload
 from tosaic.backends.cortex_m.kernels.mve_match import fold_zero_point
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.derived import DERIVED
+from tosaic.backends.cortex_m.program.sketches.row_numbers import FactorTypes
 
 _GROUP = 32
 """The fewest weights of four bits that share a factor."""
@@ -40,9 +41,16 @@ def rescale_form(constants: Mapping[str, np.ndarray]) -> str:
     return "shifted" if DERIVED["down"](shift) is None else "doubled"
 
 
-def has_half_bias(constants: Mapping[str, np.ndarray]) -> bool:
-    """Whether all biases of sums of products of bytes are halves."""
-    return DERIVED["half_word"](constants["bias"].astype(np.int64)) is not None
+def factor_types(constants: Mapping[str, np.ndarray]) -> FactorTypes:
+    """How what channels have of their own lies in memory, of sums of products of bytes.
+
+    Bytes of multipliers take an instruction more, and a bias of 0 some less.
+    """
+    bias, multiplier, shift = (constants[name].astype(np.int64) for name in ("bias", "multiplier", "shift"))
+    if bias.any():
+        return FactorTypes("i32" if DERIVED["half_word"](bias) is None else "i16")
+    whole = DERIVED["whole"](multiplier, shift)
+    return FactorTypes("none", whole is not None and DERIVED["units"](whole) is not None)
 
 
 def scale_of_sums(multiplier: np.ndarray, shift: np.ndarray) -> tuple[str, Sequence[str]]:

@@ -12,7 +12,7 @@ from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.program import algorithms
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.kernel import assignments
-from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, RowResult, lanes_of
+from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, WORDS, FactorTypes, RowResult, lanes_of
 from tosaic.backends.cortex_m.program.tree import Program
 from tosaic.tuner.space import Choice
 
@@ -27,7 +27,7 @@ class VectorConv2d:
     Args:
         form: of the RESCALE, as of `RowResult`.
         element: the type of the input.
-        half_bias: whether biases lie in memory as halves.
+        types: how what a channel has of its own lies in memory.
     """
 
     geometry: Geometry
@@ -36,13 +36,13 @@ class VectorConv2d:
     form: str
     constants: Mapping[str, np.ndarray] = field(repr=False, compare=False)
     element: str = field(default="i8", kw_only=True)
-    half_bias: bool = field(default=False, kw_only=True)
+    types: FactorTypes = field(default=WORDS, kw_only=True)
 
     @property
     def result(self) -> RowResult:
         """How sums become results."""
         e = self.epilogue
-        return RowResult(self.form, e.element, e.clamped, e.table, half_bias=self.half_bias)
+        return RowResult(self.form, e.element, e.clamped, e.table, types=self.types)
 
     @property
     def parts(self) -> int:

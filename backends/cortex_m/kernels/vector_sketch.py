@@ -15,7 +15,7 @@ from tosaic.backends.cortex_m.kernels.sketch_constants import rescale_form
 from tosaic.backends.cortex_m.kernels.strip_sketch import GatheredSketch, StripSketch, run_of
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.kernel import Sketched
-from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES
+from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, WORDS, FactorTypes
 from tosaic.backends.cortex_m.program.strips import has_gaps
 from tosaic.backends.cortex_m.program.tree import BYTES
 
@@ -35,7 +35,7 @@ def vector_sketches(
     epilogue: Epilogue,
     constants: Mapping[str, np.ndarray],
     element: str,
-    half_bias: bool,
+    types: FactorTypes = WORDS,
 ) -> dict[str, Sketched]:
     """The sketches by the variant's name.
 
@@ -43,7 +43,7 @@ def vector_sketches(
 
     Args:
         element: the type of the input.
-        half_bias: whether biases lie in memory as halves.
+        types: how what a channel has of its own lies in memory.
     """
     form, geometry = rescale_form(constants), _lying(geometry)
     if is_column(geometry, channels):
@@ -57,10 +57,10 @@ def vector_sketches(
         parts = (epilogue.parts,) if epilogue.parts else ()
         windows = {**constants, "w": constants["w"].reshape(*parts, channels, *window)}
         name, made = ("gathered", GatheredSketch) if gathered else ("strips", StripSketch)
-        strips = made(geometry, channels, epilogue, form, windows, element=element, half_bias=half_bias)
+        strips = made(geometry, channels, epilogue, form, windows, element=element, types=types)
         return {name: strips, f"{name}{IN_PLACE}": replace(strips, in_place=True)}
     what = geometry, channels, epilogue, form, constants
-    found: dict[str, Sketched] = {"pixels": PixelSketch(*what, element=element, half_bias=half_bias)}
+    found: dict[str, Sketched] = {"pixels": PixelSketch(*what, element=element, types=types)}
     # A mask, bounds, and a table or more vectors, take more general registers than there are.
     crowded = geometry.depth % LANES and epilogue.clamped and (epilogue.table or geometry.depth > LANES)
     if not crowded and epilogue.element == "i8" and channels % FOUR == 0 and geometry.depth <= _SHALLOW:

@@ -94,6 +94,11 @@ def _whole(multiplier: np.ndarray, shift: np.ndarray) -> np.ndarray | None:
     return None if (shift < 31).any() or (multiplier % rest).any() else multiplier // rest
 
 
+def _unit(whole: np.ndarray) -> np.ndarray:
+    """The greatest number of which all are multiples."""
+    return np.maximum(1, np.gcd.reduce(whole.ravel()))
+
+
 def _left(shift: np.ndarray) -> np.ndarray | None:
     """How far values are shifted up so that 32 bits of a shift are left; the specification promises them room."""
     return None if (shift < 2).any() else np.maximum(0, 32 - shift)
@@ -150,6 +155,9 @@ DERIVED: Mapping[str, Callable[..., np.ndarray | None]] = MappingProxyType(
         "right": _right,
         "down": _down,
         "whole": _whole,
+        "unit": _unit,
+        "units": lambda whole: _byte(whole // _unit(whole)),
+        "byte": _byte,
         "left": _left,
         "rest": _rest,
         "rolled": _rolled,
@@ -162,6 +170,7 @@ DERIVED: Mapping[str, Callable[..., np.ndarray | None]] = MappingProxyType(
         "nothing_above": lambda upper: upper if (upper >= (1 << 15) - 1).all() else None,
         "nothing_below": lambda low: low if (low <= -1 << 15).all() else None,
         "nothing_added": _nothing,
+        "unbiased": _nothing,
         "nothing_taken": _nothing,
         "less": _less,
         "half": _half,

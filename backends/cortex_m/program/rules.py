@@ -197,6 +197,23 @@ def _sixteenth(v: Op) -> Change | None:
     return None
 
 
+def _unbiased(v: Op) -> Change | None:
+    """A bias of 0 is none."""
+    match v:
+        case Op("add", (value, Access("bias") as bias)):
+            return value, {"unbiased": (bias,)}
+    return None
+
+
+def _units(v: Op) -> Change | None:
+    """A multiplier is a number of units, which takes fewer bits."""
+    match v:
+        case Op("round_high_add", (value, Access("whole") as whole, zero)):
+            multiplier = Op("mul", (Access("units", whole.index), Access("unit")))
+            return Op("round_high_add", (value, multiplier, zero)), {"units": (whole,), "unit": (whole,)}
+    return None
+
+
 _RULES = (
     Rule("high", _high),
     Rule("doubled", _doubled),
@@ -217,6 +234,8 @@ _RULES = (
     Rule("nothing_taken", _nothing_taken),
     Rule("power", _power),
     Rule("sixteenth", _sixteenth),
+    Rule("unbiased", _unbiased),
+    Rule("units", _units),
 )
 RULES: Mapping[str, Rule] = MappingProxyType({rule.name: rule for rule in _RULES})
 """Every identity, by name."""

@@ -99,10 +99,13 @@ def conv2d(
     element: str = "i8",
     least: int = -128,
     group: int = 0,
+    unit: int = 0,
+    biased: bool = True,
     **options,
 ) -> Layer:
     """CONV2D of an NHWC `shape` to `channels` of type `element`, with weights from `least` to 127, or of 4 bits with
-    a factor for each `group` of the input's channels; `options` as in `Graph.conv2d`."""
+    a factor for each `group` of the input's channels, and multipliers that are bytes times a `unit`; unless it is
+    `biased`, zero points and biases are 0. `options` as in `Graph.conv2d`."""
     graph = Graph()
     x = graph.input(shape)
     depth = kernel[0] * kernel[1] * shape[3]
@@ -110,12 +113,14 @@ def conv2d(
     if group:
         factors = rng.integers(1, 17, (channels, 1, 1, -(-depth // group))).repeat(group, -1)[..., :depth]
         weights = (rng.integers(-8, 8, weights.shape) * factors).clip(-128, 127 // factors * factors).astype(np.int8)
-    bias = rng.integers(-4000, 4000, channels)
+    bias = rng.integers(-4000, 4000, channels) * biased
     if shifts is not None and shifts[0] < 32:
         # |accumulator| stays below 1 << (shift - 1), which the spec demands.
         weights, bias = np.sign(weights) * (weights % 2) if group else weights // 12, bias // 100
-    y = graph.conv2d(x, weights, bias, input_zero=int(rng.integers(-128, 128)), **options)
+    y = graph.conv2d(x, weights, bias, input_zero=int(rng.integers(-128, 128)) * biased, **options)
     multiplier, shift = _multipliers(rng, channels if per_channel else 1, depth, shifts)
+    if unit:
+        multiplier = (unit * rng.integers(1, 128, channels)).astype(np.int32)
     zero = int(rng.integers(-128, 128)) if element == "i8" else 0
     y = graph.rescale(y, element, multiplier, shift, output_zero=zero)
     return drawn(graph, _activated(graph, y, clamp, rng if table else None), rng)

@@ -57,8 +57,24 @@ def test_biases_that_fit_lie_as_halves(tmp_path):
     """With what a zero point adds for small weights they fit, for large ones they do not."""
     schedule, layers = Schedule.of("row", **PLAIN), [row(40, 32, shifts=(31, 31)), row(40, 32)]
     cases = [layer.case(FAMILY, schedule) for layer in layers]
-    assert ["half_bias" in layer.workload(FAMILY).key for layer in layers] == [True, False]
+    assert ["bias=i16" in layer.workload(FAMILY).key for layer in layers] == [True, False]
     assert ["int16_t *const bias" in case.source.text for case in cases] == [True, False]
+    for outcome in run_cases(cases, tmp_path):
+        assert outcome.exact, outcome
+
+
+@pytest.mark.parametrize("unit", [0, 80_000])
+@pytest.mark.parametrize("options", [{}, {"clamp": (-100, 90), "table": True}, {"group": 32}], ids=str)
+def test_biases_of_zero_and_factors_of_all_multipliers_are_not_stored(tmp_path, options, unit):
+    """In rows of whole vectors of results and of others, in pixels, and with weights of four bits."""
+    given = {"biased": False, "unit": unit, "shifts": (31, 31), **options}
+    cases = [
+        mve_layers.conv2d(np.random.default_rng(1), (1, 1, pixels, 40), 39, (1, 1), **given).case(FAMILY)
+        for pixels in (1, 5)
+    ]
+    for case in cases:
+        assert "bias" not in case.source.text
+        assert ("int8_t *const units" in case.source.text) is (unit > 0)
     for outcome in run_cases(cases, tmp_path):
         assert outcome.exact, outcome
 

@@ -98,6 +98,10 @@ def _added(program: Program, b: Buffer) -> Range:
     return below, above
 
 
+_FITTING = {"i16": "half_word", "i8": "byte"}
+"""The types that a constant is narrowed to, and how the host checks that it fits."""
+
+
 @PRIMITIVES.register
 class NarrowBuffer(Primitive):
     """`narrow(S, i16)`: scratch memory, or a constant, holds its numbers, which fit, in a narrower type.
@@ -110,8 +114,8 @@ class NarrowBuffer(Primitive):
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         b, dtype = program.buffer(str(arguments[0])), str(arguments[1])
-        if b.memory == "const" and (b.dtype, dtype) == ("i32", "i16"):
-            return self._constant(program, b)
+        if b.memory == "const" and b.dtype == "i32" and dtype in _FITTING:
+            return self._constant(program, b, dtype)
         if b.memory != "scratch" or dtype == b.dtype or not holds(b.dtype, dtype):
             raise RefusedError(f"{b.name} of {b.dtype} in {b.memory} is not narrowed to `{dtype}`")
         not_held(program.body, b.name)
@@ -126,13 +130,13 @@ class NarrowBuffer(Primitive):
 
         return replace(program, body=mapped(program.body, one))
 
-    def _constant(self, program: Program, b: Buffer) -> Program:
-        """The program with a constant of halves."""
+    def _constant(self, program: Program, b: Buffer, dtype: str) -> Program:
+        """The program with a constant of halves, or of bytes."""
         if b.name in tables_of(program.body):
             raise RefusedError(f"values say what is read of {b.name}")
         not_held(program.body, b.name)
-        arguments = tuple(replace(a, dtype="i16") if a.name == b.name else a for a in program.arguments)
-        fitting = Derive(b.name, "half_word", (b.name,), (b.shape,))
+        arguments = tuple(replace(a, dtype=dtype) if a.name == b.name else a for a in program.arguments)
+        fitting = Derive(b.name, _FITTING[dtype], (b.name,), (b.shape,))
         return replace(program, arguments=arguments, host=(*program.host, fitting))
 
     def _checked(self, program: Program, b: Buffer, dtype: str) -> Program:

@@ -9,6 +9,7 @@ from tosaic.backends.cortex_m.program.host import Derive
 from tosaic.backends.cortex_m.program.primitives.buffers import in_whole_registers
 from tosaic.backends.cortex_m.program.primitives.loops import plain, with_loop
 from tosaic.backends.cortex_m.program.rewriting import (
+    accesses,
     exchanged,
     mapped,
     seq,
@@ -64,12 +65,13 @@ class Rewrite(Primitive):
             for name, sources in constants.items():
                 if any(not isinstance(s, Access) or program.buffers[s.buffer].memory != "const" for s in sources):
                     raise RefusedError(f"`{rule.name}` wants constants")
-                accesses = [s for s in sources if isinstance(s, Access)]
-                if any(s.index not in ((), accesses[0].index) for s in accesses):
+                given = [s for s in sources if isinstance(s, Access)]
+                if any(s.index not in ((), given[0].index) for s in given):
                     raise RefusedError(f"`{rule.name}` wants constants of one index")
-                buffers = [program.buffers[s.buffer] for s in accesses]
+                buffers = [program.buffers[s.buffer] for s in given]
                 derived = Derive(name, name, tuple(b.name for b in buffers), tuple(b.shape for b in buffers))
-                new[derived] = replace(buffers[0], name=name)
+                lone = Access(name) in accesses(result)
+                new[derived] = replace(buffers[0], name=name, shape=() if lone else buffers[0].shape)
             return result
 
         def one(s: Statement) -> Statement:

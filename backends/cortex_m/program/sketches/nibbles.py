@@ -69,10 +69,10 @@ def nibble_rows(s: NibbleRows) -> Iterator[str]:
     yield f"nibbles(k, {s.group}, {LANES}, upper_half)"
     if not s.copied:
         yield "inline(P)"
-    yield from ("drop(ky)", "drop(kx)", "postpone(S)", *s.rows.result.halved, "compute_at(S, n)")
+    yield from ("drop(ky)", "drop(kx)", "postpone(S)", *s.rows.result.biased, "compute_at(S, n)")
     if s.copied:
         yield "compute_at(P, x)"
-    yield from (f"rewrite(out, {rule})" for rule in s.rows.result.rules)
+    yield from s.rows.result.rescaled
     if s.rows.whole and s.rows.rest:
         yield f"cut(n, {s.rows.whole})"
     parts = row_parts(s.rows)

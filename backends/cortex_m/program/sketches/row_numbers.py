@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tosaic.backends.cortex_m.program.tree import BYTES, REGISTERS
 
@@ -25,6 +26,22 @@ def lanes_of(element: str) -> int:
     return REGISTERS["q"] // BYTES[element]
 
 
+class FactorTypes(NamedTuple):
+    """How what a channel has of its own lies in memory.
+
+    Args:
+        bias: the type of biases, of which i16 is divided by 16 if sums are 16 times as large; `none` where all are 0.
+        units: all multipliers are bytes times a number.
+    """
+
+    bias: str = "i32"
+    units: bool = False
+
+
+WORDS = FactorTypes()
+"""As of kernels that shall be alike whatever their constants are."""
+
+
 @dataclass(frozen=True)
 class RowResult:
     """How sums become results.
@@ -36,8 +53,8 @@ class RowResult:
         clamped, table: whether results have bounds, and whether those of bytes are looked up.
         uniform: whether all channels have one scale.
         terms: whether what a channel adds to its sums is no constant, but `Z`, and each pixel adds a number `T`.
-        half_bias: whether all biases are halves, of sums 16 times as large those divided by 16.
         sixteen: whether sums are 16 times as large.
+        types: how what a channel has of its own lies in memory.
     """
 
     form: str
@@ -46,14 +63,19 @@ class RowResult:
     table: bool
     uniform: bool = False
     terms: bool = False
-    half_bias: bool = False
     sixteen: bool = False
+    types: FactorTypes = WORDS
+
+    @property
+    def units(self) -> bool:
+        """Whether multipliers are bytes times a number."""
+        return self.types.units and self.form == "rounded"
 
     @property
     def scale(self) -> tuple[str, ...]:
         """The constants of a RESCALE in the order of their use."""
         return {
-            "rounded": ("whole",),
+            "rounded": ("units" if self.units else "whole",),
             "doubled": ("multiplier", "down"),
             "shifted": ("left", "multiplier", "rest"),
             "joined": ("multiplier", "shift"),
@@ -84,8 +106,9 @@ class RowResult:
     @property
     def constants(self) -> tuple[str, ...]:
         """The constants of a channel in the order of their use."""
-        bias = ("bias_low", "bias_high") if self.form == "joined" else () if self.terms else (self.bias,)
-        return (*bias, *(() if self.uniform else self.scale))
+        bias = ("bias_low", "bias_high") if self.form == "joined" else (self.bias,)
+        added = not self.terms and self.types.bias != "none"
+        return (*(bias if added else ()), *(() if self.uniform else self.scale))
 
     @property
     def factors(self) -> tuple[str, ...]:
@@ -95,23 +118,37 @@ class RowResult:
     @property
     def bias(self) -> str:
         """The constant that is added to sums."""
-        return "sixteenth" if self.half_bias and self.sixteen else "bias"
+        return "sixteenth" if self._half_bias and self.sixteen else "bias"
+
+    @property
+    def _half_bias(self) -> bool:
+        return self.types.bias == "i16"
 
     @property
     def factor_bytes(self) -> int:
         """What these take in memory."""
-        return BYTES["i32"] * len(self.factors) - BYTES["i16"] * self.half_bias
+        narrow = BYTES["i16"] * self._half_bias + (BYTES["i32"] - BYTES["i8"]) * self.units
+        return BYTES["i32"] * len(self.factors) - narrow
 
     def widened(self, factor: str) -> str:
         """The last argument of a step that stages a factor, where it holds another type."""
-        return ", i32" if self.half_bias and factor == self.bias else ""
+        return ", i32" if factor == "units" or (self._half_bias and factor == self.bias) else ""
 
     @property
-    def halved(self) -> Iterator[str]:
-        """The steps that make biases halves."""
-        if self.half_bias:
+    def biased(self) -> Iterator[str]:
+        """The steps that make biases halves, or leave out those of 0."""
+        if self.types.bias == "none":
+            yield "rewrite(out, unbiased)"
+        if self._half_bias:
             yield from ("rewrite(out, sixteenth)",) if self.sixteen else ()
             yield f"narrow({self.bias}, i16)"
+
+    @property
+    def rescaled(self) -> Iterator[str]:
+        """The steps that make its RESCALE one that instructions have."""
+        yield from (f"rewrite(out, {rule})" for rule in self.rules)
+        if self.units:
+            yield from ("rewrite(out, units)", "narrow(units, i8)")
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,8 @@ from tosaic.backends.cortex_m.program.sketches.strips import brought, filled, op
 def rows_of_pixels(s: PixelRows) -> Iterator[str]:
     """The steps of a schedule."""
     yield from _opened(s) if s.constant else opened_product(s)
-    yield from s.result.halved
-    yield from (f"rewrite(out, {rule})" for rule in s.result.rules)
+    yield from s.result.biased
+    yield from s.result.rescaled
     if s.whole and s.rest:
         yield f"cut(n, {s.whole})"
     parts = row_parts(s)
@@ -104,6 +104,8 @@ def numbers(s: PixelRows) -> Iterator[str]:
         names |= {name: f"{name}_g" for name in s.result.scale}
     if s.result.terms:
         names["a_zero"] = "az"
+    if s.result.units:
+        names["unit"] = "zu"
     yield from (f"stage({name}, {'b' if s.constant else 'v'}, {new}, r)" for name, new in names.items())
 
 

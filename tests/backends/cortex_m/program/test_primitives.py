@@ -84,7 +84,7 @@ REFUSED = {
     "SUMS: fuse(y, n)": "a does not lie so that `y` and `n` count as one",
     "COPY: space(a, 2)": "a[6, 8] in in is not spaced by 2",
     "POOLED: narrow(out, i8)": "out of i8 in out is not narrowed to `i8`",
-    "PIXELS: narrow(bias, i8)": "bias of i32 in const is not narrowed to `i8`",
+    "PIXELS: narrow(bias, i32)": "bias of i32 in const is not narrowed to `i32`",
     "CENTERED: narrow(S, i8)": "S may hold what `i8` does not",
     "CENTERED: uniform(zero, ox, o)": "zero is no constant of several numbers",
     "CENTERED: uniform(offset, x, o)": "`x` does not read offset",

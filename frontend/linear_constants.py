@@ -1,0 +1,91 @@
+"""What linear layers store beside their weights, made small: biases that are 0, and multipliers that are bytes.
+
+A layer without a bias has one for the zero point of what it reads, unless that is 0. Then the scales of its weights
+become whole numbers of a unit, and the multipliers of its RESCALE bytes times a number: to multiply them takes a kernel
+as long as to add a bias.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.fx import GraphModule, Node
+
+from tosaic.frontend.bias_correction import observer_of, own_weight
+from tosaic.frontend.calibrated import Calibrated
+from tosaic.frontend.canonical import arguments
+from tosaic.frontend.lowerings.op_quantization import Weighted
+from tosaic.frontend.lowerings.registry import op_quantization
+from tosaic.frontend.observer import RangeObserver
+from tosaic.frontend.parameters import parameter
+
+_LARGER = 1.15
+"""Times a step may be as large for a zero point of 0, which is little more than a decibel of noise."""
+_MOST, _LEAST = 127, 16
+"""Units of a scale. No scale moves by more than half of a unit."""
+_SHIFT = 27
+"""A multiplier is 16 times a number, with a shift of 31: then sums that are 16 times as large are scaled by it, too."""
+_MULTIPLIERS = 2**15, 2**21
+"""The least such number that keeps bits enough, and the greatest that scales of float32 tell from those beside it."""
+
+
+def center_inputs(prepared: GraphModule) -> None:
+    """Choose ranges about 0 for tensors that linear layers without a bias read, and no other op.
+
+    Args:
+        prepared: a calibrated graph, its formats shared.
+    """
+    graph = Calibrated(prepared)
+    readers = dict[RangeObserver, set[Node]]()
+    for node in prepared.graph.nodes:
+        if (observer := graph.observer(node)) is not None:
+            readers.setdefault(observer, set()).update(node.users)
+    for observer, users in readers.items():
+        layers = [user for user in users if graph.result(user) is not observer]
+        if layers and all(map(_is_unbiased, layers)):
+            observer.center(_LARGER)
+
+
+def share_units(prepared: GraphModule) -> None:
+    """Move the scales of weights to whole numbers of units, where none moves far, of layers that need no bias.
+
+    Args:
+        prepared: a calibrated graph, whose formats stay from now on.
+    """
+    graph, known = Calibrated(prepared), dict[bytes, Tensor]()
+    for layer in filter(_is_unbiased, prepared.graph.nodes):
+        observed = layer.all_input_nodes[1]
+        if (stored := own_weight(prepared, observed)) is None:
+            continue
+        observer, bits = observer_of(prepared, observed), parameter(prepared, stored).numpy().tobytes()
+        before = observer.calculate_qparams()[0].double()
+        # Another method of the model has the same weights.
+        after = known.get(bits, _in_units(graph, layer, before))
+        if after is not None:
+            known[bits] = after
+            ratio = (after / before).float()
+            observer.min_val, observer.max_val = observer.min_val * ratio, observer.max_val * ratio
+
+
+def _is_unbiased(node: Node) -> bool:
+    """Whether a node is a linear layer without a bias."""
+    op = op_quantization(node)
+    return isinstance(op, Weighted) and op.result_axis == -1 and arguments(node)[2:] in ((), (None,))
+
+
+def _in_units(graph: Calibrated, layer: Node, scales: Tensor) -> Tensor | None:
+    """The scales as whole numbers of one unit, f64; None where that moves one too far, or the layer reads or gives no
+    int8, or reads what has a zero point."""
+    image, result = graph.observer(layer.all_input_nodes[0]), graph.result(layer)
+    if image is None or result is None or {image.dtype, result.dtype} != {torch.int8}:
+        return None
+    if image.calculate_qparams()[1].any():
+        return None
+    most = scales.max() / _MOST
+    units = (scales / most).round()
+    step = graph.scale(result) / graph.scale(image) / 2**_SHIFT
+    number = (most / step).round()
+    least, greatest = _MULTIPLIERS
+    if units.min() < _LEAST or number * units.min() < least or number * units.max() > greatest:
+        return None
+    return units * number * step
