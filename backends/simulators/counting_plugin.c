@@ -1,10 +1,10 @@
-/* QEMU TCG plugin: how often each basic block follows another between the guest's `dbg #1` and `dbg #2`, and what each
- * memory is asked for there, through the caches that the core reaches it by.
+/* QEMU TCG plugin: how often each basic block follows another between the guest's `mov r9, r9` and `mov r10, r10`, and what
+ * each memory is asked for there, through the caches that the core reaches it by.
  *
- * The markers are architectural NOPs. Caches are empty at reset, and keep what they hold from one region to the next;
- * what runs between regions does not pass through them. `dbg #3` writes them back and empties them, as firmware does
- * around a call of an NPU. Outside of a region, loads and stores then pass through them uncounted to the next `dbg #1`:
- * so a program states what a region finds in them.
+ * The markers change nothing. Caches are empty at reset, and keep what they hold from one region to the next; what runs
+ * between regions does not pass through them. `mov r11, r11` writes them back and empties them, as firmware does around a
+ * call of an NPU. Outside of a region, loads and stores then pass through them uncounted to the next `mov r9, r9`: so a
+ * program states what a region finds in them.
  *
  * Arguments: out=FILE, limit=N (guest instructions a region may execute before the run is ended),
  * cache=SIZE:WAYS:LINE:POLICY:WRITES for each cache (POLICY 0 replaces the least recently used line of a set, 1 the
@@ -339,16 +339,14 @@ static void on_end(unsigned vcpu, void *user)
     fflush(out);
 }
 
-/* The number of one of the markers (T16 encoding 46c9, 46d2, 46db, or T32 f3af 80fN; halfwords little-endian), else 0. At
- * the end of a page QEMU shows more than a 16-bit instruction. */
+/* The number of one of the markers (encodings 46c9, 46d2, 46db; halfwords little-endian), else 0. At the end of a page
+ * QEMU shows more than these two bytes. */
 static int marker_number(const struct qemu_plugin_insn *instruction)
 {
     const uint8_t *byte = qemu_plugin_insn_data(instruction);
-    if (byte[1] == 0x46)
-        return byte[0] == 0xc9 ? 1 : byte[0] == 0xd2 ? 2 : byte[0] == 0xdb ? 3 : 0;
-    if (qemu_plugin_insn_size(instruction) != 4 || byte[0] != 0xaf || byte[1] != 0xf3 || byte[3] != 0x80)
+    if (byte[1] != 0x46)
         return 0;
-    return byte[2] >= 0xf1 && byte[2] <= 0xf3 ? byte[2] - 0xf0 : 0;
+    return byte[0] == 0xc9 ? 1 : byte[0] == 0xd2 ? 2 : byte[0] == 0xdb ? 3 : 0;
 }
 
 static void on_translated(qemu_plugin_id_t plugin, struct qemu_plugin_tb *tb)

@@ -45,7 +45,8 @@ def test_loops_agree_with_llvm_mca(qemu, build, body):
     elf = build(f"""
         __attribute__((naked)) static void loop(void) {{
             __asm__("push {{r4-r11, lr}}\\n movw r1, #0\\n movt r1, #0x2100\\n mov r3, r1\\n mov r5, r1\\n"
-                    "mov r8, r1\\n mov lr, #{ROUNDS}\\n dbg #1\\n dls lr, lr\\n 1:\\n {text}\\n le lr, 1b\\n dbg #2\\n"
+                    "mov r8, r1\\n mov lr, #{ROUNDS}\\n mov r9, r9\\n dls lr, lr\\n 1:\\n {text}\\n le lr, 1b\\n"
+                    "mov r10, r10\\n"
                     "pop {{r4-r11, pc}}");
         }}
         int main(void) {{ loop(); return 0; }}""")
@@ -63,7 +64,7 @@ def test_loops_agree_with_llvm_mca(qemu, build, body):
 def test_taken_branches_cost_a_refill(measured_cycles, build):
     elf = build("""
         int main(void) {
-            __asm__ volatile("movs r0, #100\\n dbg #1\\n 1: subs r0, #1\\n bne 1b\\n dbg #2" ::: "r0", "cc");
+            __asm__ volatile("movs r0, #100\\n mov r9, r9\\n 1: subs r0, #1\\n bne 1b\\n mov r10, r10" ::: "r0", "cc");
             return 0;
         }""")
     # `subs` and `bne` issue together: 1 cycle a round, and 99 of the 100 branches are taken.
@@ -73,8 +74,9 @@ def test_taken_branches_cost_a_refill(measured_cycles, build):
 def test_regions_between_markers_of_one_block(measured_cycles, build):
     elf = build("""
         int main(void) {
-            __asm__ volatile("dbg #1\\n dbg #2");
-            __asm__ volatile("movs r0, #1\\n dbg #1\\n ldr.w r1, [sp]\\n add.w r1, r1, r1\\n dbg #2" ::: "r0", "r1");
+            __asm__ volatile("mov r9, r9\\n mov r10, r10");
+            __asm__ volatile("movs r0, #1\\n mov r9, r9\\n ldr.w r1, [sp]\\n add.w r1, r1, r1\\n"
+                             "mov r10, r10" ::: "r0", "r1");
             return 0;
         }""")
     assert measured_cycles(elf) == [0, 3]  # the load's result is a cycle late
@@ -138,7 +140,7 @@ def test_equal_code_costs_the_same_wherever_it_lies(measured_cycles, build):
         __attribute__((naked, noinline, aligned(32))) static void call(
                 __attribute__((unused)) char *data, __attribute__((unused)) void (*kernel)(char *)) {{
             __asm__("push {{r4, lr}}; mov r4, r1;"
-                    "mov r1, r0; movs r2, #1; nop; dbg #1; blx r4; dbg #2; pop {{r4, pc}}");
+                    "mov r1, r0; movs r2, #1; nop; mov r9, r9; blx r4; mov r10, r10; pop {{r4, pc}}");
         }}
         static char data[16];
         int main(void) {{ {calls} return 0; }}""")

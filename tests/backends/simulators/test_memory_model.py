@@ -24,7 +24,7 @@ def asked(qemu, build):
         setup = "movw r1, #0; movt r1, #0x2100; add.w r2, r1, #0x10000; movs r0, #8; nop; nop;"
         elf = build(f"""
             __attribute__((naked, aligned(16))) static void region(void) {{
-                __asm__("push {{r4, lr}}; {setup} .balign 4; dbg #1; {assembly}; .balign 4; dbg #2; pop {{r4, pc}}");
+                __asm__("push {{r4, lr}}; {setup} mov r9, r9; {assembly}; mov r10, r10; pop {{r4, pc}}");
             }}
             int main(void) {{ region(); return 0; }}""")
         (cost,) = qemu.run(elf, {}, memories=(TCM, memory)).costs
@@ -109,7 +109,7 @@ def test_a_marker_empties_the_caches_and_what_follows_warms_them(qemu, build):
         int main(void) {
             volatile int *at = data;
             for (int i = 0; i < 3; i++) {
-                if (i) __asm__ volatile(".balign 4; dbg #3");
+                if (i) __asm__ volatile("mov r11, r11");
                 if (i) at[8 * i] = 0;
                 TOSAIC_REGION_BEGIN();
                 at[0]; at[8]; at[16];
@@ -126,8 +126,8 @@ def test_code_is_fetched_through_its_cache(qemu, build):
     body = "add.w r3, r3, #1; " * 200
     elf = build(f"""
         __attribute__((naked, aligned(32))) static void region(void) {{
-            __asm__("push {{r4, lr}}; movs r0, #10; .balign 4; dbg #1; 1: {body} subs r0, #1; bne 1b; .balign 4;"
-                    "dbg #2; pop {{r4, pc}}");
+            __asm__("push {{r4, lr}}; movs r0, #10; mov r9, r9; 1: {body} subs r0, #1; bne 1b; .balign 4;"
+                    "mov r10, r10; pop {{r4, pc}}");
         }}
         int main(void) {{ region(); return 0; }}""")
 
@@ -161,7 +161,7 @@ def test_caches_that_are_emptied_within_a_region_are_written_back(qemu, build):
             volatile int *at = data;
             TOSAIC_REGION_BEGIN();
             at[0] = 1; at[8] = 1; at[16];
-            __asm__ volatile(".balign 4; dbg #3");
+            __asm__ volatile("mov r11, r11");
             at[0];
             TOSAIC_REGION_END();
             at[8] = 1;

@@ -42,11 +42,12 @@ def test_files_go_in_and_come_out(qemu, build):
 def test_counts_of_straight_line_code_and_loops_are_exact(qemu, build):
     elf = build("""
         int main(void) {
-            __asm__ volatile("dbg #1\\n nop\\n nop\\n nop\\n dbg #2");
-            __asm__ volatile("dbg #1\\n dbg #2");
-            __asm__ volatile("movs r0, #100\\n dbg #1\\n 1: subs r0, #1\\n nop\\n bne 1b\\n dbg #2" ::: "r0", "cc");
-            __asm__ volatile("movw lr, #1000\\n dbg #1\\n dls lr, lr\\n 2: vadd.i8 q0, q0, q1\\n nop\\n le lr, 2b\\n"
-                             "nop\\n dbg #2" ::: "lr", "q0", "q1");
+            __asm__ volatile("mov r9, r9\\n nop\\n nop\\n nop\\n mov r10, r10");
+            __asm__ volatile("mov r9, r9\\n mov r10, r10");
+            __asm__ volatile("movs r0, #100\\n mov r9, r9\\n 1: subs r0, #1\\n nop\\n bne 1b\\n"
+                             "mov r10, r10" ::: "r0", "cc");
+            __asm__ volatile("movw lr, #1000\\n mov r9, r9\\n dls lr, lr\\n 2: vadd.i8 q0, q0, q1\\n nop\\n"
+                             "le lr, 2b\\n nop\\n mov r10, r10" ::: "lr", "q0", "q1");
             return 0;
         }""")
     counts = [cost.instructions for cost in qemu.run(elf, {}).costs]
@@ -158,23 +159,12 @@ def test_markers_are_seen_wherever_they_lie_in_a_page(qemu, build):
     )
     calls = " ".join(f"at_{place}();" for place in places)
     execution = qemu.run(build(f"{functions}\nint main(void) {{ {calls} return 0; }}"), {})
-    assert len(execution.costs) == len(places)
-
-
-def test_markers_of_the_baselines_are_seen_wherever_they_lie_in_a_page(qemu, build):
-    places = range(1000, 1030, 2)
-    region = "mov r9, r9\\n nop\\n mov r10, r10"
-    functions = "\n".join(
-        f"__attribute__((noinline, aligned(1024))) void at_{place}(void) {{"
-        f'    __asm__ volatile("b.w 1f\\n .rept {place // 2}\\n nop\\n .endr\\n 1: {region}"); }}'
-        for place in places
-    )
-    calls = " ".join(f"at_{place}();" for place in places)
-    execution = qemu.run(build(f"{functions}\nint main(void) {{ {calls} return 0; }}"), {})
-    assert [cost.instructions for cost in execution.costs] == [1] * len(places)
+    assert [cost.instructions for cost in execution.costs] == [0] * len(places)
 
 
 def test_no_cycles_where_the_core_has_no_cycle_model(qemu, build):
     plain = replace(qemu, core=replace(qemu.core, pipeline=None))
-    (cost,) = plain.run(build('int main(void) { __asm__ volatile("dbg #1\\n nop\\n dbg #2"); return 0; }'), {}).costs
+    (cost,) = plain.run(
+        build('int main(void) { __asm__ volatile("mov r9, r9\\n nop\\n mov r10, r10"); return 0; }'), {}
+    ).costs
     assert cost == Cost(1, None)
