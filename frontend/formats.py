@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -67,6 +68,14 @@ def row_format(axis: int = 0) -> QuantizationSpec:
     """Symmetric int8 in [-127, 127], a scale for each index of `axis`."""
     observer = PerChannelMinMaxObserver.with_args(eps=LEAST_SCALE)
     return QuantizationSpec(torch.int8, observer, -127, 127, torch.per_channel_symmetric, ch_axis=axis)
+
+
+def observed(spec: QuantizationSpec, weight: Tensor) -> Any:
+    """The observer of a format of weights, which has seen a weight."""
+    fields = ("dtype", "quant_min", "quant_max", "qscheme", "ch_axis")
+    observer: Any = spec.observer_or_fake_quant_ctr(**{name: getattr(spec, name) for name in fields})
+    observer(weight)
+    return observer
 
 
 def _is_per_channel(node: Node, op: Weighted) -> bool:

@@ -7,6 +7,7 @@ reads them so.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,6 +27,10 @@ LIMITS = -8, 7
 """The least and the greatest weight."""
 _FACTORS = 15
 """That a group may have: a weight times its factor is an int8."""
+_NEAR = (-2, -1, 0, 1)
+"""From the least factor that cuts nothing off to those that are tried. All 15 leave 0.1 % less error, or nothing."""
+_ROWS = 256
+"""Of a matrix that are rounded at a time, so that they stay in a processor's caches."""
 _LEVELS = (*range(84, 121, 3), 112)
 """Steps of an output up to its greatest weight that are tried: multiples of 7, of 7.5 and of 8, and some between."""
 LAYERS = "tosaic.four_bits"
@@ -54,8 +59,7 @@ class GroupObserver(PerChannelMinMaxObserver):
         """Note the ranges of `x`, the same weights in every call; returns `x`."""
         super().forward(x)
         if self.levels is None:
-            found = [self._rounded(x, self._largest / levels) for levels in _LEVELS]
-            errors = torch.stack([(rounded - x).reshape(len(x), -1).square().sum(1) for rounded, _ in found])
+            errors = torch.stack([_rounded(x, self._largest / levels, self.group).error for levels in _LEVELS])
             self.levels = torch.tensor(_LEVELS)[errors.argmin(0)]
         return x
 
@@ -68,52 +72,58 @@ class GroupObserver(PerChannelMinMaxObserver):
     def steps(self, weight: Tensor) -> Tensor:
         """float32 of the shape of `weight`: of what each is a multiple. The factor of a group is the one with which
         rounding changes it least."""
-        return self._rounded(weight, self.calculate_qparams()[0])[1]
+        return _rounded(weight, self.calculate_qparams()[0], self.group).steps
 
     def nearest(self, weight: Tensor) -> Tensor:
         """The weights, each rounded to the nearest."""
-        return self._rounded(weight, self.calculate_qparams()[0])[0]
+        return _rounded(weight, self.calculate_qparams()[0], self.group).weight
 
     @property
     def _largest(self) -> Tensor:
         """The magnitude of the greatest weight of each output."""
         return torch.maximum(-self.min_val, self.max_val)
 
-    def _rounded(self, weight: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
-        """The weights rounded to the nearest, and their steps, given the scale of each output."""
-        rows, unit = weight.reshape(len(weight), -1), scale.clamp(min=LEAST_SCALE).reshape(-1, 1, 1)
-        grouped = torch.nn.functional.pad(rows, (0, -rows.shape[1] % self.group)).unflatten(1, (-1, self.group))
-        best, steps, least = grouped, grouped, torch.full(grouped.shape[:2], torch.inf)
-        for factor in range(1, _FACTORS + 1):
-            step = factor * unit
-            rounded = (grouped / step).round().clamp(*LIMITS) * step
-            error = (rounded - grouped).square().sum(-1)
-            better = (error < least)[..., None]
-            best, steps = torch.where(better, rounded, best), torch.where(better, step, steps)
-            least = torch.minimum(error, least)
-        shaped = (each.flatten(1)[:, : rows.shape[1]].reshape(weight.shape) for each in (best, steps))
-        return next(shaped), next(shaped)
+
+class _RoundedGroups(NamedTuple):
+    """Weights rounded to the nearest, their steps, and the squared error of each output."""
+
+    weight: Tensor
+    steps: Tensor
+    error: Tensor
+
+
+def _rounded(weight: Tensor, scale: Tensor, group: int) -> _RoundedGroups:
+    """The weights, given the scale of each output, and the inputs that have a factor."""
+    rows, unit = weight.reshape(len(weight), -1), scale.clamp(min=LEAST_SCALE)[:, None]
+    parts = zip(rows.split(_ROWS), unit.split(_ROWS), strict=True)
+    best, steps, error = map(torch.cat, zip(*(_rounded_rows(*part, group) for part in parts), strict=True))
+    return _RoundedGroups(best.reshape(weight.shape), steps.reshape(weight.shape), error)
+
+
+def _rounded_rows(rows: Tensor, unit: Tensor, group: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The same of a matrix."""
+    grouped = torch.nn.functional.pad(rows, (0, -rows.shape[1] % group)).unflatten(1, (-1, group))
+    low, high = grouped.aminmax(dim=-1)
+    whole = (torch.maximum(low / LIMITS[0], high / LIMITS[1]) / unit).ceil()
+    least, step = torch.full_like(whole, torch.inf), unit.expand_as(whole)
+    for near in _NEAR:
+        tried = (whole + near).clamp(1, _FACTORS) * unit
+        error = (_multiples(grouped, tried) - grouped).square_().sum(-1)
+        step, least = torch.where(error < least, tried, step), torch.minimum(error, least)
+    steps = step[..., None].expand_as(grouped)
+    best = _multiples(grouped, step).flatten(1)[:, : rows.shape[1]]
+    return best, steps.flatten(1)[:, : rows.shape[1]], least.sum(1)
+
+
+def _multiples(grouped: Tensor, step: Tensor) -> Tensor:
+    """The weights as multiples of the step of their group."""
+    return (grouped / step[..., None]).round_().clamp_(*LIMITS).mul_(step[..., None])
 
 
 def group_format(group: int) -> QuantizationSpec:
     """Symmetric int8 with a scale for each output, -8 to 7 times a factor of each group of so many inputs."""
     observer = GroupObserver.with_args(group=group, eps=LEAST_SCALE)
     return QuantizationSpec(torch.int8, observer, -127, 127, torch.per_channel_symmetric, ch_axis=0)
-
-
-def group_observer(weight: Tensor, group: int) -> GroupObserver:
-    """The observer of `group_format`, which has seen a weight."""
-    observer = GroupObserver(
-        group,
-        dtype=torch.int8,
-        qscheme=torch.per_channel_symmetric,
-        quant_min=-127,
-        quant_max=127,
-        ch_axis=0,
-        eps=LEAST_SCALE,
-    )
-    observer(weight)
-    return observer
 
 
 def table_group(lookup: Node, named: Sequence[str], group: int) -> int:

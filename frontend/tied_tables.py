@@ -8,15 +8,14 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 from torch.fx import GraphModule, Node
-from torchao.quantization.pt2e.observer import PerChannelMinMaxObserver
 from torchao.quantization.pt2e.quantizer import FixedQParamsQuantizationSpec
 
 from tosaic.frontend.canonical import arguments, is_float
-from tosaic.frontend.grouped_weights import TIED, GroupObserver, group_observer, mark_group
+from tosaic.frontend.formats import observed, row_format
+from tosaic.frontend.grouped_weights import TIED, GroupObserver, group_format, mark_group
 from tosaic.frontend.lowerings.op_quantization import Weighted
 from tosaic.frontend.lowerings.registry import op_quantization
 from tosaic.frontend.parameters import add_buffer, parameter
-from tosaic.support.quantization import LEAST_SCALE
 
 FORMAT = "tosaic.format"
 """Where a node has the format of what it reads, in its metadata, if that is known before calibration."""
@@ -59,20 +58,11 @@ def _is_linear(node: Node) -> bool:
 
 def _quantized(table: Tensor, group: int) -> tuple[Tensor, Tensor]:
     """Its integers, and the scale of each row, as of a linear layer's matrix."""
-    observer = group_observer(table, group) if group else _row_observer(table)
+    observer = observed(group_format(group) if group else row_format(), table)
     table = observer.nearest(table) if isinstance(observer, GroupObserver) else table
     scales, zeros = observer.calculate_qparams()
     quantize = torch.ops.quantized_decomposed.quantize_per_channel.default
     return quantize(table, scales, zeros, 0, -_MOST, _MOST, torch.int8).float(), scales.float()[:, None]
-
-
-def _row_observer(table: Tensor) -> PerChannelMinMaxObserver:
-    """The observer of a linear layer's matrix of int8, which has seen a table."""
-    observer = PerChannelMinMaxObserver(
-        0, torch.int8, torch.per_channel_symmetric, quant_min=-_MOST, quant_max=_MOST, eps=LEAST_SCALE
-    )
-    observer(table)
-    return observer
 
 
 def _split(module: GraphModule, lookup: Node, rows: Tensor, scales: Tensor, group: int) -> None:
