@@ -24,7 +24,7 @@ from tosaic.frontend.parameters import parameter
 
 Batch: TypeAlias = tuple[Tensor, ...]
 T = TypeVar("T")
-_SAMPLES, _OF_GROUPS, _FEWEST, _HELD_BYTES = 64, 512, 8, 2**30
+_SAMPLES, _MOST, _FEWEST, _HELD_BYTES = 64, 512, 8, 2**30
 _BIAS_LIMIT = 2.0**29  # half of what an accumulator may hold, for what correction adds
 
 
@@ -34,19 +34,32 @@ def correct_parameters(prepared: GraphModule, batches: Sequence[Batch]) -> dict[
 
     Args:
         prepared: a calibrated graph, its observers in place; its weights and biases are replaced.
-        batches: of which the error is measured on up to 64, or 512 where weights have four bits, evenly spread: on
-            fewer where the model's tensors are so large that memory would hold more than a GiB of them at once.
+        batches: of which the error is measured on up to 64, or 512 where weights have four bits or every layer sees
+            little in a sample, evenly spread: on fewer where the model's tensors are so large that memory would hold
+            more than a GiB of them at once.
 
     Returns:
         For each node whose result is quantized its origin and its ratio of signal to quantization noise in dB, all
         that comes before it quantized too.
     """
-    # What weights of four bits make up for each other is large: of few samples it is their noise.
-    grouped = any(isinstance(each, GroupObserver) for each in prepared.modules())
-    chosen = spread(batches, held_at_once(prepared, _OF_GROUPS if grouped else _SAMPLES))
+    chosen = spread(batches, held_at_once(prepared, _most_samples(prepared)))
     run = _Corrector(prepared, len(chosen))
     run.run(*zip(*chosen, strict=True), enable_io_processing=False)
     return run.sqnr
+
+
+def _most_samples(prepared: GraphModule) -> int:
+    """How many samples weights are rounded on at most."""
+    # What weights of four bits make up for each other is large: of few samples it is their noise.
+    if any(isinstance(each, GroupObserver) for each in prepared.modules()):
+        return _MOST
+    wanted = list[int]()
+    for node in prepared.graph.nodes:
+        op = op_quantization(node)
+        stored = own_weight(prepared, node.all_input_nodes[1]) if isinstance(op, Weighted) else None
+        if isinstance(op, Weighted) and stored is not None:
+            wanted.append(enough_images(node, op, parameter(prepared, stored)))
+    return min(_MOST, max(_SAMPLES, min(wanted, default=0)))
 
 
 def spread(batches: Sequence[T], most: int) -> Sequence[T]:
