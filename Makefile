@@ -42,7 +42,7 @@ run: setup
 test test-fast test-pages: export PYTHONDONTWRITEBYTECODE :=
 
 test: setup
-	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 # What a change breaks first: two minutes on two quiet cores.
 test-fast: setup
