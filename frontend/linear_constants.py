@@ -60,7 +60,7 @@ def share_units(prepared: GraphModule) -> None:
         observer, bits = observer_of(prepared, observed), parameter(prepared, stored).numpy().tobytes()
         before = observer.calculate_qparams()[0].double()
         # Another method of the model has the same weights.
-        after = known.get(bits, _in_units(graph, layer, before))
+        after = known[bits] if bits in known else _in_units(graph, layer, before)
         if after is not None:
             known[bits] = after
             ratio = (after / before).float()

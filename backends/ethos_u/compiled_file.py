@@ -1,4 +1,4 @@
-"""A `.tflite` file that Vela has compiled: its regions, and the ops that are left to the core."""
+"""A file that Vela has compiled: a `.tflite` with its regions and the ops that are left to the core, or a `.pte`."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from tosaic.backends.ethos_u.accelerators import ACCELERATORS
-from tosaic.backends.npu import USUAL, CompiledFile, CompiledStep, FileValue, NpuPort, NpuRegion
+from tosaic.backends.ethos_u.executorch_file import is_executorch, read_executorch
+from tosaic.backends.ethos_u.file_region import file_region
+from tosaic.backends.npu import CompiledFile, CompiledStep, FileValue, NpuPort, NpuRegion
 from tosaic.support.errors import BackendError
 
 _IDENTIFIER = b"TFL3"
 _CUSTOM_CODE = b"ethos-u"
 _OFFSETS = b"OfflineMemoryAllocation"
 _FIRST_OFFSET = 3  # behind version, subgraph and count
-_GENERATIONS = ("u55", "u65", "u85")
 _DTYPES = {0: "float32", 2: "int32", 3: "uint8", 4: "int64", 6: "bool", 7: "int16", 9: "int8"}
 _model: Any = import_module("ethosu.vela.tflite.Model").Model
 _builtin: Any = import_module("ethosu.vela.tflite.BuiltinOperator").BuiltinOperator
@@ -26,17 +26,17 @@ _SCRATCH = 1  # the memory region of working memory, where inputs and outputs li
 
 
 def read_compiled_file(path: Path) -> CompiledFile | None:
-    """The file at `path`; None where no op of it is a region of Vela's.
+    """The file at `path`; None where nothing of it is a region of Vela's.
 
     Raises:
         BackendError: it is damaged, or has what Vela does not write.
     """
     content = path.read_bytes()
-    if content[4:8] != _IDENTIFIER:
-        return None
     try:
-        file = _File(content)
-        return file.read() if file.has_regions else None
+        if is_executorch(content):
+            return read_executorch(content)
+        file = _File(content) if content[4:8] == _IDENTIFIER else None
+        return file.read() if file is not None and file.has_regions else None
     except (struct.error, ValueError, IndexError, KeyError, AttributeError, TypeError, ArithmeticError) as error:
         raise BackendError(f"cannot read `{path}`", why=f"it is damaged, or not as Vela writes it: {error}") from error
 
@@ -74,19 +74,13 @@ class _File:
         """The operands are command stream, constants, working memory, fast working memory, then the inputs."""
         commands, constants, scratch, fast, *inputs = op.InputsAsNumpy().tolist()
         stream, base = self._content(commands), self._offsets[scratch]
-        return NpuRegion(
-            accelerator=accelerator_of(stream),
-            options=USUAL,
-            command_stream=stream,
-            constants=self._content(constants),
-            scratch_bytes=_bytes(self._value(scratch)),
-            fast_bytes=_bytes(self._value(fast)) if fast != scratch else 0,
-            inputs=tuple(self._port(value, base) for value in inputs),
-            outputs=tuple(self._port(value, base) for value in op.OutputsAsNumpy().tolist()),
-            cycles=0,
-            ops=(),
-            tensors=(),
-            memory={},
+        return file_region(
+            stream,
+            self._content(constants),
+            _bytes(self._value(scratch)),
+            _bytes(self._value(fast)) if fast != scratch else 0,
+            (self._port(value, base) for value in inputs),
+            (self._port(value, base) for value in op.OutputsAsNumpy().tolist()),
         )
 
     def _port(self, value: int, base: int) -> NpuPort:
@@ -118,12 +112,3 @@ class _File:
 
 def _bytes(value: FileValue) -> int:
     return int(np.prod(value.shape, dtype=np.int64)) * np.dtype(value.dtype).itemsize
-
-
-def accelerator_of(stream: bytes) -> str:
-    """What a COP1 container says it was compiled for: the product from bit 28 on, log2 of its MACs in bits 0 to 3."""
-    _, _, configuration = struct.unpack_from("<4s2I", stream)
-    name = f"ethos-{_GENERATIONS[configuration >> 28]}-{1 << (configuration & 15)}"
-    if stream[:4] != b"COP1" or name not in ACCELERATORS:
-        raise ValueError(f"no accelerator is called {name}")
-    return name

@@ -10,11 +10,9 @@ import re
 import struct
 from collections.abc import Iterator, Mapping
 from math import prod
-from pathlib import Path
 
-from tosaic.backends.ethos_u.compiled_file import accelerator_of
-from tosaic.backends.npu import USUAL, CompiledFile, CompiledStep, FileValue, NpuPort, NpuRegion
-from tosaic.support.errors import BackendError
+from tosaic.backends.ethos_u.file_region import file_region
+from tosaic.backends.npu import CompiledFile, CompiledStep, FileValue, NpuPort, NpuRegion
 
 _IDENTIFIER = b"ET"
 _FIRST, _LAST = b"vela_bin_stream\0", "vela_end_stream"
@@ -27,19 +25,18 @@ _FAST_BYTES = 1 << 22
 """Of fast working memory, whose size no payload tells: more than any system has."""
 
 
-def read_executorch_file(path: Path) -> CompiledFile | None:
-    """The regions of the file at `path`, each with inputs and outputs of its own; None where it has none.
+def is_executorch(content: bytes) -> bool:
+    """Whether a file says that it is a program of ExecuTorch's."""
+    return content[4:6] == _IDENTIFIER
+
+
+def read_executorch(content: bytes) -> CompiledFile | None:
+    """The regions of a file, each with inputs and outputs of its own; None where it has none.
 
     Raises:
-        BackendError: it is damaged, or has what Vela does not write.
+        struct.error, ValueError, KeyError: it is damaged, or has what Vela does not write.
     """
-    content = path.read_bytes()
-    if content[4:6] != _IDENTIFIER:
-        return None
-    try:
-        regions = [_region(_blocks(content, found.start())) for found in re.finditer(re.escape(_FIRST), content)]
-    except (struct.error, ValueError, KeyError) as error:
-        raise BackendError(f"cannot read `{path}`", why=f"it is damaged, or not as Vela writes it: {error}") from error
+    regions = [_region(_blocks(content, found.start())) for found in re.finditer(re.escape(_FIRST), content)]
     return _in_one_file(regions) if regions else None
 
 
@@ -57,20 +54,13 @@ def _blocks(content: bytes, at: int) -> Mapping[str, bytes]:
 
 
 def _region(blocks: Mapping[str, bytes]) -> NpuRegion:
-    stream = blocks["cmd_data"]
-    return NpuRegion(
-        accelerator=accelerator_of(stream),
-        options=USUAL,
-        command_stream=stream,
-        constants=blocks.get("weight_data", b""),
-        scratch_bytes=struct.unpack("<I", blocks["scratch_size"])[0],
-        fast_bytes=_FAST_BYTES,
-        inputs=tuple(_ports(blocks["inputs"])),
-        outputs=tuple(_ports(blocks["outputs"])),
-        cycles=0,
-        ops=(),
-        tensors=(),
-        memory={},
+    return file_region(
+        blocks["cmd_data"],
+        blocks.get("weight_data", b""),
+        struct.unpack("<I", blocks["scratch_size"])[0],
+        _FAST_BYTES,
+        _ports(blocks["inputs"]),
+        _ports(blocks["outputs"]),
     )
 
 

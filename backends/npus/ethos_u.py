@@ -13,7 +13,6 @@ from tosaic.backends.ethos_u.accelerators import ACCELERATORS, find_accelerator
 from tosaic.backends.ethos_u.acceptance.queries import is_view
 from tosaic.backends.ethos_u.compiled_file import read_compiled_file
 from tosaic.backends.ethos_u.emulator import execute
-from tosaic.backends.ethos_u.executorch_file import read_executorch_file
 from tosaic.backends.ethos_u.sparsity import why_not_2_of_4
 from tosaic.backends.npu import SPARSE, CompiledFile, Driver, NpuOp, NpuOptions, NpuPort, NpuRegion
 from tosaic.support.mlir import ir
@@ -53,7 +52,7 @@ class EthosUFamily:
         execute(commands, memory, accelerator, written=emulation.written_before(inputs))
 
     def read(self, path: Path) -> CompiledFile | None:
-        return read_compiled_file(path) or read_executorch_file(path)
+        return read_compiled_file(path)
 
     def disassemble(self, stream: bytes, accelerator: str, ops: Sequence[NpuOp], where: Sequence[str]) -> str:
         return disassembler.disassemble(stream, accelerator, ops, where)

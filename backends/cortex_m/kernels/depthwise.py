@@ -92,7 +92,7 @@ class Depthwise(ProgramFamily):
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
         found = self._sketches(workload, core)
         if not core.mve or VARIANT not in found:
-            return super().variants(workload, core)
+            return cheapest_first(found, core, self.site)
         vectors = {name: what for name, what in found.items() if name != VARIANT}
         least = {name: _least(what, core) for name, what in vectors.items() if name in _GUESSED}
         worth = {name: vectors[name] for name, cost in least.items() if cost <= _WORTH * min(least.values())}
