@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -81,19 +81,14 @@ def _products(
 ) -> Tensor:
     """[groups, K, K], float64: the mean product of each two of K inputs that an output weights, damped, in any unit.
 
-    The layer itself lays its inputs out: with weights that are one in one place, it returns the input there.
-
     Args:
         weight: [outputs, inputs, ...].
     """
-    target: Any = node.target
-    rest, taps = complete_arguments(node)[3:], weight[0].numel()
-    ones = torch.eye(taps).reshape(taps, *weight.shape[1:]).repeat(groups, *[1] * (weight.ndim - 1))
-    ones = ones.movedim(0, op.weight_axis).contiguous()
+    taps, laid_out = weight[0].numel(), _laid_out(node, op, weight, groups)
     count, total, products = 0, torch.zeros(groups, taps, 1).double(), torch.zeros(groups, taps, taps).double()
     unit = max(image.abs().max().item() for image in images) or 1.0  # whose square may be no float32
     for image in images:
-        columns = target(image / unit, ones, None, *rest).movedim(op.result_axis, 0).reshape(groups, taps, -1)
+        columns = laid_out(image / unit).movedim(op.result_axis, 0).reshape(groups, taps, -1)
         count += columns.shape[-1]
         total += columns.sum(-1, keepdim=True, dtype=torch.float64)
         products += columns @ columns.mT
@@ -101,6 +96,22 @@ def _products(
     energy = moments.diagonal(dim1=1, dim2=2).mean(1).clamp(min=torch.finfo(torch.float32).tiny)
     damping = _DAMPING * energy[:, None, None] * torch.eye(taps).double()
     return moments + damping - (mean @ mean.mT if centered else 0.0)
+
+
+def _laid_out(node: Node, op: Weighted, weight: Tensor, groups: int) -> Callable[[Tensor], Tensor]:
+    """Gives of an image the inputs that an output weights, as channels of a result; a layer of one pixel and no
+    padding has its channels so.
+
+    Any other layer lays its inputs out itself: with weights that are one in one place, it returns the input there.
+    """
+    target: Any = node.target
+    rest, taps = complete_arguments(node)[3:], weight[0].numel()
+    strides, padding = rest[:2] if rest else ((1,), (0,))
+    if groups == 1 and taps == weight.shape[1] and set(strides) == {1} and set(padding) == {0}:
+        return lambda image: image
+    ones = torch.eye(taps).reshape(taps, *weight.shape[1:]).repeat(groups, *[1] * (weight.ndim - 1))
+    ones = ones.movedim(0, op.weight_axis).contiguous()
+    return lambda image: target(image, ones, None, *rest)
 
 
 def _with_feedback(rows: Tensor, products: Tensor, scales: Tensor, limits: tuple[int, int]) -> Tensor:

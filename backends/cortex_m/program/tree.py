@@ -6,7 +6,7 @@ Primitives rewrite it, walks print, count, check and interpret it. There is no t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, wraps
 from types import MappingProxyType
@@ -136,9 +136,11 @@ class For:
         return self.extent - self.step if self.early else (self.turns - 1) * self.step
 
     @property
-    def positions(self) -> list[int]:
+    def positions(self) -> Sequence[int]:
         """The values of `var`."""
-        return [min(turn * self.step, self.last) for turn in range(self.turns)]
+        if self.last % self.step == 0:
+            return range(0, self.last + 1, self.step)
+        return [*range(0, self.last, self.step), self.last]
 
 
 @dataclass(frozen=True)

@@ -175,13 +175,12 @@ def low_program(row: Row) -> Program:
     return Program(tensors, For("i", TURNS, Alloc(Buffer("s", "i32", (), "h"), turn)))
 
 
-def inputs_of(row: Row, program: Program, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Random operands, as large as whatever is computed and stored fits."""
+def values_of(row: Row, program: Program, rng: np.random.Generator) -> tuple[dict[str, np.ndarray], ...]:
+    """Random operands, as large as whatever is computed and stored fits, and the outputs of these."""
     for less in _LESS:
         found = _drawn(row, program, rng, less)
         with suppress(ValueError):
-            interpreted(program, found)
-            return found
+            return found, interpreted(program, found)
     raise ValueError(f"no operands fit {row.name}")
 
 
@@ -242,11 +241,11 @@ def test_every_row_does_what_it_means(bench, tmp_path):
     turned = [(row, how) for row in rows for how in (kinds if _is_in_memory(row) else kinds[:1])]
     for number, (row, (kind, walks)) in enumerate(turned):
         program = low_program(row) if row.low else RowProgram(row, kind, walks).program
-        printer, inputs = Printer(program), inputs_of(row, program, rng)
+        printer, (inputs, outputs) = Printer(program), values_of(row, program, rng)
         if row.pair:
             assert row.pair.partition(" ")[0] in printer.text
         source = Built(program, (), printer.text, 0, 0, 0).source(f"row_{number}", {})
-        cases.append(Case(source, list(inputs.values()), list(interpreted(program, inputs).values()), row.name))
+        cases.append(Case(source, list(inputs.values()), list(outputs.values()), row.name))
     outcomes = run_cases(cases, tmp_path, bench=bench)
     assert [str(outcome) for outcome in outcomes if not outcome.exact] == []
 
@@ -255,7 +254,7 @@ def test_rows_that_move_in_place_leave_anything_in_other_lanes(tmp_path):
     rows = [row for row in rows_of("mve") if row.moves_in_place]
     for number, row in enumerate(rows):
         program = RowProgram(row).program
-        inputs = inputs_of(row, program, np.random.default_rng(number))
+        inputs, _ = values_of(row, program, np.random.default_rng(number))
         source = Built(program, (), Printer(program).text, 0, 0, 0).source(f"moved_{number}", {})
         shape = next(b.shape for b in program.arguments if b.memory == "out")
         case = Case(source, list(inputs.values()), [np.zeros(shape, np.int8)])
@@ -267,9 +266,9 @@ def test_a_row_that_means_something_else_is_found(tmp_path):
     rng = np.random.default_rng(0)
     wrong = Row("wrong", 2, "d[l] = a[2 * l + 1]", formals(d="i16 r", a="i8 r"), "sxtb16 {d}, {a}")
     program = RowProgram(wrong).program
-    inputs = inputs_of(wrong, program, rng)
+    inputs, outputs = values_of(wrong, program, rng)
     source = Built(program, (), Printer(program).text, 0, 0, 0).source("wrong", {})
-    case = Case(source, list(inputs.values()), list(interpreted(program, inputs).values()))
+    case = Case(source, list(inputs.values()), list(outputs.values()))
     (outcome,) = run_cases([case], tmp_path, bench=M4)
     assert not outcome.exact
 
