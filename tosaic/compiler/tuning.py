@@ -119,21 +119,21 @@ class Tuner:
     def tasks(
         self, placed: ir.Module, kernels: KernelChoice, model_inputs: Sequence[np.ndarray]
     ) -> dict[str, KernelTask]:
-        """The task of each CPU function of a placed module by name; `model_inputs` are arguments that `main` allows."""
+        """The task of each CPU function of a placed module by name, where its constants and tensors lie; `model_inputs`
+        are arguments that `main` allows."""
         inputs = wide_kernel_inputs(placed, model_inputs)
         libraries = {LIBRARY: self.library.root} if self.library else {}
         return {
             name: KernelTask.of(
                 function, self.target.core, FAMILIES[kernels], [a.tobytes() for a in inputs.get(name, ())], libraries
-            )
+            ).at(self.site())
             for name, function in functions_on("cpu", placed).items()
         }
 
     def confine(
         self, tasks: Mapping[str, KernelTask], placed: ir.Module, regions: Mapping[str, NpuRegion]
     ) -> dict[str, KernelTask]:
-        """The tasks at their place in the program: where constants lie, and without the schedules whose working memory
-        would let the arena grow beyond that of the defaults."""
+        """The tasks without the schedules whose working memory would let the arena grow beyond that of the defaults."""
         program = program_of(tasks, placed, regions)
         room: dict[str, int] = {}
         for callee, most in zip(called(placed), scratch_room(program), strict=True):
