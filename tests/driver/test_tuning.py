@@ -14,6 +14,9 @@ from pathlib import Path
 import pytest
 from conftest import NETS
 
+from tosaic.backends.cortex_m.kernel import Site
+from tosaic.backends.cortex_m.task import KernelTask
+
 SMALL = f"{NETS}:small"
 TOSAIC = Path(sys.executable).with_name("tosaic")
 PROOFS = 20
@@ -47,6 +50,18 @@ def test_tune_spends_its_budget_and_records_it(tuned):
     (best,) = report["best"]
     assert best["instructions"] > 0 and best["cycles"] > 0 and best["schedule"]
     assert best["milliseconds"] == pytest.approx(best["cycles_with_memory"] / 400e3)
+
+
+def test_schedules_are_guessed_for_where_kernels_lie_alone(succeed, tmp_path, monkeypatch):
+    sites, variants = list[Site](), KernelTask._variants
+
+    def asked(task, matches):
+        sites.append(task.site)
+        return variants(task, matches)
+
+    monkeypatch.setattr(KernelTask, "_variants", asked)
+    succeed("compile", SMALL, "--records", tmp_path / "records.db", "-o", tmp_path / "build")
+    assert sites and all(site.constants and site.tensors for site in sites)
 
 
 def test_the_same_again_measures_nothing(succeed, tuned):

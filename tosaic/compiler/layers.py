@@ -116,7 +116,8 @@ def noisy_outputs(outputs: Sequence[OutputAccuracy], measured: Sequence[LayerAcc
     for output in outputs:
         if not output.is_noisy:
             continue
-        what = f"`{output.name}` has only {output.told_db:.1f} dB against the float model on calibration data"
+        within = " within channels" if output.told_db != output.sqnr_db else ""
+        what = f"`{output.name}` has only {output.told_db:.1f} dB{within} against the float model on calibration data"
         where, excluded = "", "a module"
         if layer := lost_at(measured, output.name):
             what += f"; it is lost first in `{layer.op}`, which has {layer.sqnr_db:.1f} dB"
