@@ -129,8 +129,8 @@ class PixelSketch(VectorConv2d):
 
     def usual(self, first: Knobs, others: Knobs) -> dict[str, Choice]:
         """All numbers, with the loads that most often run a turn ahead, where there is one."""
-        (_, width), block, together = tile_sizes(str(first["tile"])), int(first["block"]), int(first["together"])
-        turns = self._turns(block, width, int(others["repeats"]), int(others["unroll"]))
+        (pixels, width), block, together = tile_sizes(str(first["tile"])), int(first["block"]), int(first["together"])
+        turns = self._turns(self.tiles(together, pixels), block, width, int(others["repeats"]), int(others["unroll"]))
         finishes = self._finish_turns(block, self.lanes * int(first["finish"]), together, int(others["share"]))
         return {**first, **others, "ahead": _AHEAD * (turns > 1), "finish_ahead": _FINISH_AHEAD * finishes}
 
@@ -148,9 +148,16 @@ class PixelSketch(VectorConv2d):
         near = [n for n in some if work(n)[0] <= _NEAR * work(best)[0]]
         return sorted({pixels, best, max(near, default=pixels)})
 
-    def _turns(self, block: int, width: int, repeats: int, unroll: int) -> int:
-        """Of the hardware loop of the sums."""
-        return self.depth // self.window_lanes // unroll if unroll else block // width // repeats
+    def tiles(self, together: int, pixels: int) -> int:
+        """Tiles of pixels that a hardware loop may go over."""
+        return together // pixels
+
+    def _turns(self, tiles: int, block: int, width: int, repeats: int, unroll: int) -> int:
+        """Of the hardware loop of the sums: over channels, or over tiles of pixels where one turn takes all channels."""
+        if unroll:
+            return self.depth // self.window_lanes // unroll
+        short, turns = self.depth % self.window_lanes, block // width // repeats
+        return tiles if turns == 1 and not short else turns
 
     def _finish_turns(self, block: int, lanes: int, together: int, share: int) -> bool:
         """Whether there are several of the finish of whole vectors."""
@@ -185,7 +192,7 @@ class PixelSketch(VectorConv2d):
         instructions = ((unroll or vectors) * (pixels * width + pixels + width) + pixels * width) * repeats
         if instructions > (_MOST_INSTRUCTIONS if repeats == 1 else _MOST_REPEATED):
             raise RefusedError(f"a turn of {instructions} instructions is too long")
-        if (ahead and self._turns(block, width, repeats, unroll) < 2) or (
+        if (ahead and self._turns(self.tiles(together, pixels), block, width, repeats, unroll) < 2) or (
             finish_ahead and not self._finish_turns(block, self.lanes * finish, together, share)
         ):
             raise RefusedError("there is no further turn of which loads could run ahead")
@@ -282,7 +289,8 @@ class PixelSketch(VectorConv2d):
         turn += 10 + 4 * vectors / s.unroll if s.unroll else 2 * (s.ahead == 0)
         left = s.together % s.pixels
         calls = 1 if g.pixels == left and g.behind.endswith("p") else s.together // s.pixels
-        return calls * (g.channels / g.width * turn + _ENTRY + 2 * staying + 4 * (s.short > 0))
+        around = _ENTRY + 2 * staying + 4 * (s.short > 0)
+        return calls * g.channels / g.width * turn + (1 if g.over_tiles else calls) * around
 
     def _vectors(self, part: RowPart) -> float:
         """Cycles of the finish of whole vectors."""

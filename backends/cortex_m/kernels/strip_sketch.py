@@ -64,6 +64,9 @@ class StripSketch(PixelSketch):
         """Those of one tile where each has a strip: what takes the least working memory takes the least time, too."""
         return [pixels] if self.in_place else super().some_together(choices, row, pixels, width, block)
 
+    def tiles(self, together: int, pixels: int) -> int:
+        return 1 if self.in_place else super().tiles(together, pixels)
+
     @property
     def depth(self) -> int:
         return round_up(run_of(self.geometry), self.window_lanes)
@@ -116,6 +119,9 @@ class GatheredSketch(StripSketch):
 
     def some_together(self, choices: Sequence[Choice], row: int, pixels: int, width: int, block: int) -> list[int]:
         return PixelSketch.some_together(self, choices, row, pixels, width, block)
+
+    def tiles(self, together: int, pixels: int) -> int:
+        return PixelSketch.tiles(self, together, pixels)
 
     @property
     def depth(self) -> int:

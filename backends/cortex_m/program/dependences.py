@@ -150,6 +150,7 @@ class Dependences:
         if self.decode is None:
             return _AT_ONCE, "", False
         registers = {**dict.fromkeys(instruction.names, "q0"), **self.block.registers}
-        mnemonic, _, operands = VARIABLE.sub("r0", instruction.text(registers)).partition(" ")
+        last = instruction.text(registers).rpartition("\\n")[2]  # what comes before it there sets its mask
+        mnemonic, _, operands = VARIABLE.sub("r0", last).partition(" ")
         decoded = self.decode(mnemonic, operands, 4)
         return decoded.timing, decoded.access, bool(decoded.offsets)

@@ -22,9 +22,9 @@ from tosaic.support.errors import BackendError
 _REGISTER = re.compile(r"\b[qr]\d+\b")
 # Up to so many instructions, all orders that fit the registers are compared; beyond, the first three.
 _WORTH_COMPARING = 240
-_PRIORITIES = ("busiest", "loads", "first")
-"""What goes first of what can start at once: what the busiest pipe waits for, loads before that, what stands first; all
-are compared."""
+_PRIORITIES = ("busiest", "loads", "free", "longest", "first")
+"""What goes first of what can start at once: what the busiest pipe waits for; loads before that, which `free` lets pass
+vectors of sums; what others wait for longest; what stands first. All are compared."""
 _WINDOW = 48
 """How many of the instructions that stand next are chosen from."""
 
@@ -140,13 +140,16 @@ class _Order:
             for earlier in node.needs:
                 self.needed_by[earlier].append(number)
         self.users = [set(users) for users in graph.users]
-        self.from_nothing = [i for i, node in enumerate(self.nodes) if node.gives is not None and not node.takes]
+        begun = [i for i, node in enumerate(self.nodes) if node.gives is not None and not node.takes]
+        free = prefers == "free"
+        self.from_nothing = [i for i in begun if not free or self.nodes[i].access == "load" or not self.nodes[i].fed_by]
         self.fed_at = [0] * len(self.nodes)
         self.busy = {"int": 0, "mul": 0}
         self.clock = 0
         self.live = set(range(len(graph.crossing)))
         self.lived = 0
         self.busiest = self._busiest()
+        self.behind = self._behind() if prefers == "longest" else [0] * len(self.nodes)
 
     def run(self) -> tuple[int, ...]:
         """The numbers of the instructions in the order of issue.
@@ -168,11 +171,18 @@ class _Order:
             order.append(best)
         return tuple(order)
 
-    def _rank(self, number: int) -> tuple[int, bool, bool, int]:
+    def _rank(self, number: int) -> tuple[int, bool, int, bool, int]:
         """What is least of this goes first."""
-        later = self.prefers == "loads" and self.nodes[number].access != "load"
+        later = self.prefers in ("loads", "free") and self.nodes[number].access != "load"
         idle = self.prefers != "first" and self._pipe(number) != self.busiest
-        return self._start(number), later, idle, number
+        return self._start(number), later, -self.behind[number], idle, number
+
+    def _behind(self) -> list[int]:
+        """Cycles from the issue of each instruction until all that waits for it is done."""
+        found = [0] * len(self.nodes)
+        for number, node in reversed(list(enumerate(self.nodes))):
+            found[number] = node.timing.latency + max((found[i] for i in self.needed_by[number]), default=0)
+        return found
 
     def _busiest(self) -> str:
         held: dict[str, int] = {}

@@ -121,6 +121,37 @@ def test_windows_in_place_take_the_memory_that_they_promise(tmp_path, shape, cha
     assert outcome.exact, outcome
 
 
+@pytest.mark.parametrize(
+    "name, changed",
+    [*(("gathered", each) for each in ({}, {"held": 1, "ahead": 1}, {"tile": "1x2"}, {"tile": "2x2"}, {"tall": 3})),
+     ("strips", {"block": 8}), ("strips", {"block": 8, "tile": "2x2"}), (f"gathered{IN}", {})], ids=str
+)  # fmt: skip
+def test_a_turn_of_all_channels_is_one_of_a_loop_over_tiles_of_pixels(tmp_path, name, changed):
+    """One loop for all tiles takes fewer cycles than a loop over channels for each; pixels may be left."""
+    knobs = {**GATHERED, "tile": "3x2", "together": 7, "tall": 1, "share": 1, **changed}
+    shape = ((1, 9, 7, 16), knobs["block"], (2, 2)) if name == "strips" else ((1, 9, 7, 3), knobs["block"], (3, 3))
+    layer = layer_of(*shape, {"pad": (1, 1, 1, 1)}, shifts=(31, 31))
+    if name.endswith(IN):
+        del knobs["tall"]
+    repeats, what = knobs["block"] // 2, sketch_of(layer, name)
+    schedules = [Schedule.of(name, **knobs | {"repeats": n}) for n in (1, repeats)]
+    channels, tiles = (of_schedule(what, each, CORTEX_M55) for each in schedules)
+    assert "hardware loop sx" in listing(tiles.program)
+    assert tiles.cycles < channels.cycles
+    (outcome,) = run_cases([layer.case(FAMILY, schedules[1])], tmp_path)
+    assert outcome.exact, outcome
+
+
+def test_loads_of_a_masked_copy_stand_before_its_stores():
+    """A load waits right behind a store, one with a mask, too."""
+    layer = layer_of((1, 9, 8, 3), 16, (3, 3), {"pad": (1, 1, 1, 1)})
+    what = sketch_of(layer, "gathered")
+    text = of_schedule(what, Schedule.of("gathered", **GATHERED | {"together": 16}), CORTEX_M55).text
+    copies = [line for line in text.splitlines() if "vldrb.u8 q" in line or "vstrbt.8" in line]
+    first = next(at for at, line in enumerate(copies) if "vstrbt" in line and "vldrb" in copies[at - 1])
+    assert all("vldrb" in line for line in copies[first - 3 : first])
+
+
 @pytest.mark.parametrize(("stride", "together"), [((2, 2), True), ((2, 1), False)])
 def test_four_short_rows_of_a_window_are_brought_by_one_instruction(stride, together):
     """Those that lie at even distances, as one of halves gathers them."""

@@ -151,6 +151,8 @@ def _added(g: SumGroup) -> Iterator[str]:
     """The sums of a group in registers, vector by vector of the depth."""
     inner, (each, *_) = g.inner, (*g.each, "")
     yield f"split({g.loop}, {g.own('sj')}, {g.channels})"
+    if g.over_tiles:
+        yield f"reorder({g.over}, {g.loop})"
     if g.repeats > 1:
         yield f"split({g.own('sj')}, {inner}, {g.repeats * g.width})"
     if g.width > 1:
@@ -191,7 +193,7 @@ def _read(g: SumGroup) -> Iterator[str]:
         within = f", {s.element}, {k}" if g.held < s.vectors or s.short else ""
         if g.held < s.vectors:
             yield f"cut({k}, {g.held})"
-        yield f"stage({s.image}, {g.loop}, {g.own('vh')}, q{within})"
+        yield f"stage({s.image}, {g.over if g.over_tiles else g.loop}, {g.own('vh')}, q{within})"
         if g.held > 1:
             yield f"split({g.own('vh')}{int(g.pixel != '')}, {g.own('hl')}, {s.lanes})"
         yield f"stage({w}, {k}, {g.own('vw')}, q{s.widened})"
