@@ -42,7 +42,7 @@ class Ordered:
 
 
 @lru_cache(maxsize=1024)
-def ordered(block: InstructionBlock, pipeline: Pipeline | None, hoisted: int = 0) -> Ordered:
+def ordered(block: InstructionBlock, pipeline: Pipeline | None, hoisted: int = 0, turns: int = 1) -> Ordered:
     """List scheduling on the core's timings.
 
     Where lifetimes interlock so that the registers do not hold them, fewer vectors live at a time, then some are kept
@@ -52,6 +52,7 @@ def ordered(block: InstructionBlock, pipeline: Pipeline | None, hoisted: int = 0
     Args:
         pipeline: timings; None keeps the order that is given.
         hoisted: how many of the loads that open the turn are executed one turn ahead, at most.
+        turns: of the loop; 1 of code that is none.
 
     Raises:
         BackendError: the vectors do not fit the registers.
@@ -77,11 +78,11 @@ def ordered(block: InstructionBlock, pipeline: Pipeline | None, hoisted: int = 0
             if pipeline is None or (prefers == _PRIORITIES[-1] and len(order) > _WORTH_COMPARING):
                 break
         if homes_of:
-            turns = {order: graph.turn(order, homes) for order, homes in homes_of.items()}
-            best = min(turns, key=lambda order: cycles_of(turns[order], pipeline) if pipeline else 0)
+            found_of = {order: graph.turn(order, homes) for order, homes in homes_of.items()}
+            best = min(found_of, key=lambda order: loop_cycles(found_of[order], pipeline, turns) if pipeline else 0)
             entry = _opened(block, pipeline, graph) if block.opening else graph.loads(homes_of[best])
-            last = [line for line, i in zip(turns[best], best, strict=True) if not graph.nodes[i].ahead]
-            return Ordered(tuple(entry), turns[best], tuple(last))
+            last = [line for line, i in zip(found_of[best], best, strict=True) if not graph.nodes[i].ahead]
+            return Ordered(tuple(entry), found_of[best], tuple(last))
     if pipeline is not None:
         return ordered(block, None)
     raise found or BackendError("there are no vector registers")
@@ -94,7 +95,7 @@ def _opened(block: InstructionBlock, pipeline: Pipeline | None, graph: Dependenc
     return ordered(InstructionBlock(block.opening, {**block.registers, **homes}, free), pipeline).turn
 
 
-def cycles_of(turn: Sequence[str], pipeline: Pipeline, turns: int = 2) -> int:
+def cycles_of(turn: Sequence[str], pipeline: Pipeline, turns: int) -> int:
     """Cycles of the instructions of a loop's turn, executed so many times in a row."""
     variables = dict.fromkeys(name for instruction in turn for name in VARIABLE.findall(instruction))
     used = set(_REGISTER.findall(" ".join(turn)))
@@ -104,6 +105,12 @@ def cycles_of(turn: Sequence[str], pipeline: Pipeline, turns: int = 2) -> int:
     named = [(mnemonic, VARIABLE.sub(lambda name: registers[name[0]], operands)) for mnemonic, _, operands in code]
     decoded = [decoder(pipeline)(mnemonic, operands, 4) for mnemonic, operands in named]
     return issue_cycles(decoded * turns, pipeline)
+
+
+def loop_cycles(turn: Sequence[str], pipeline: Pipeline, turns: int) -> int:
+    """Cycles of a loop of so many turns, all but the first of which cost the same."""
+    once = cycles_of(turn, pipeline, 1)
+    return once + (turns - 1) * (cycles_of(turn, pipeline, 2) - once) if turns > 1 else once
 
 
 def _unused(kind: str, count: int, used: Set[str]) -> list[str]:

@@ -19,7 +19,7 @@ from tosaic.backends.cortex_m.program.block import BlockInstruction, Instruction
 from tosaic.backends.cortex_m.program.check import SLACK
 from tosaic.backends.cortex_m.program.dependences import opening_loads
 from tosaic.backends.cortex_m.program.inline_assembly import VECTORS, assembly, low_registers
-from tosaic.backends.cortex_m.program.list_scheduler import Ordered, cycles_of, ordered
+from tosaic.backends.cortex_m.program.list_scheduler import Ordered, cycles_of, loop_cycles, ordered
 from tosaic.backends.cortex_m.program.pointers import SPREADS, Pointers, bytes_ahead, planned
 from tosaic.backends.cortex_m.program.tree import Alloc, Buffer, For, Instr, RefusedError, Statement
 from tosaic.backends.cortex_m.program.vector_order import (
@@ -310,7 +310,11 @@ class _Vectors:
         return [i for step in steps for i in step.made(self.pointers.addresses.get(step))]
 
     def _ordered(
-        self, body: Sequence[BlockInstruction], opening: Sequence[BlockInstruction] = (), hoisted: int = 0
+        self,
+        body: Sequence[BlockInstruction],
+        opening: Sequence[BlockInstruction] = (),
+        hoisted: int = 0,
+        turns: int = 1,
     ) -> Ordered:
         fixed = {name: f"%[{name}]" for name in (*self.pointers.starts, *self.read)}
         fixed |= {each.name: f"%q[{each.name}]" for each in self.constants}
@@ -318,7 +322,7 @@ class _Vectors:
         block = InstructionBlock(tuple(body), registers, self.free, tuple(opening))
         if len(opening_loads(block, hoisted)) == hoisted:
             try:
-                found = ordered(block, self.pipeline, hoisted)
+                found = ordered(block, self.pipeline, hoisted, turns)
             except BackendError as error:
                 raise RefusedError(error.what) from None
             if len(found.entry) >= hoisted:
@@ -344,7 +348,7 @@ class _Vectors:
                 raise RefusedError(f"a turn of `{self.loop.var}` does not open with what makes {self.loop.ahead}")
             if 4 * len(code) > _REACH_OF_LOOP:
                 raise RefusedError(f"a hardware loop of {len(code)} instructions is too long")
-            found = self._ordered(code[opening:], code[:opening], hoisted)
+            found = self._ordered(code[opening:], code[:opening], hoisted, turns)
             turn, before = found.turn, [*before, *found.entry]
             fixed = {*self.homes, *self.held, *self.read}
             ahead = running_ahead(self.parts[1], hoisted, fixed, self.pointers.addresses)
@@ -386,7 +390,4 @@ class _Vectors:
         if self.pipeline is None:
             return len(before) + len(turn) * turns + len(after)
         around = sum(cycles_of(part, self.pipeline, 1) for part in (before, after) if part)
-        if not turns:
-            return around
-        once, twice = (cycles_of(turn, self.pipeline, n) for n in (1, 2))
-        return around + once + (twice - once) * (turns - 1) + _ENTRY
+        return around + (loop_cycles(turn, self.pipeline, turns) + _ENTRY if turns else 0)

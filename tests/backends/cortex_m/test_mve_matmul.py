@@ -15,7 +15,7 @@ from tosaic.backends.cortex_m.kernels.matmul import Matmul
 from tosaic.backends.cortex_m.program.kernel import built
 from tosaic.backends.cortex_m.program.text import listing
 from tosaic.backends.cortex_m.program.tree import RefusedError
-from tosaic.tuner.space import Space
+from tosaic.tuner.space import Schedule, Space
 
 FAMILY = Matmul()
 
@@ -84,6 +84,21 @@ def test_columns_that_stay_in_registers_are_exact(tmp_path):
         cases += [layer.case(FAMILY, schedule) for schedule in (space.default(), space.sample(choose))]
     for outcome in run_cases(cases, tmp_path):
         assert outcome.exact, outcome
+
+
+def test_a_turn_of_all_columns_is_one_of_a_loop_over_tiles_of_rows(tmp_path):
+    knobs = {
+        "tile": "3x2", "together": 11, "share": 1, "block": 16, "weights": "params", "unroll": 0, "held": 1,
+        "finish": 1, "ahead": 1, "finish_ahead": 0,
+    }  # fmt: skip
+    layer = mve_layers.matmul(np.random.default_rng(7), 2, 11, 32, 16)
+    what = FAMILY.vector_sketches(layer.workload(FAMILY))["rows"]
+    schedules = [Schedule.of("rows", **knobs, repeats=repeats) for repeats in (1, 8)]
+    columns, tiles = (built(what, each.knobs, CORTEX_M55) for each in schedules)
+    assert "hardware loop sx" in listing(tiles.program)
+    assert tiles.cycles < columns.cycles
+    (outcome,) = run_cases([layer.case(FAMILY, schedules[1])], tmp_path)
+    assert outcome.exact, outcome
 
 
 def test_one_scale_is_one_number():

@@ -211,7 +211,7 @@ class SumGroup:
         s, tiles = self.part.s, self.part.s.together // self.pixels
         own = s.strip is not None and s.strip.tile == "sx"
         alone = s.short or s.unroll or own or self.behind.endswith("p")
-        return s.constant and not alone and tiles > 1 and self.channels == self.width * self.repeats
+        return not alone and tiles > 1 and self.channels == self.width * self.repeats
 
     @property
     def turns(self) -> int:
