@@ -33,7 +33,7 @@ _BLOCKS = (128, 64, 32, 16)
 _SETTLED = ("finish", "ahead", "finish_ahead")
 _NUMBERS = itemgetter("together", "share", "block", "repeats", "unroll", "held", *_SETTLED)
 _PLACES = ("params", "scratch")
-_MOST_INSTRUCTIONS, _MOST_REPEATED = 960, 320
+_MOST_INSTRUCTIONS, _MOST_REPEATED = 960, 420
 """Of a turn, so that it is in the reach of its end; and of several blocks of sums, which gain little more."""
 _AHEAD, _FINISH_AHEAD = 2, 3
 """Loads that most often run a turn ahead of the sums, and of the finish."""
