@@ -153,7 +153,7 @@ class PixelSketch(VectorConv2d):
         return together // pixels
 
     def _turns(self, tiles: int, block: int, width: int, repeats: int, unroll: int) -> int:
-        """Of the hardware loop of the sums: over channels, or over tiles of pixels where one turn takes all channels."""
+        """Of the hardware loop of the sums: over channels, or over tiles of pixels where a turn takes all of these."""
         if unroll:
             return self.depth // self.window_lanes // unroll
         short, turns = self.depth % self.window_lanes, block // width // repeats

@@ -17,6 +17,7 @@ from tosaic.backends.cortex_m.kernel import Site
 from tosaic.backends.cortex_m.kernels.conv2d import Conv2d
 from tosaic.backends.cortex_m.kernels.vector_sketch import IN_PLACE as IN
 from tosaic.backends.cortex_m.program.kernel import Promising, cheapest_first, of_schedule
+from tosaic.backends.cortex_m.program.sketches.tiles import tile_sizes
 from tosaic.backends.cortex_m.program.text import listing
 from tosaic.backends.cortex_m.program.tree import RefusedError
 from tosaic.tuner.space import Schedule, Space
@@ -123,7 +124,8 @@ def test_windows_in_place_take_the_memory_that_they_promise(tmp_path, shape, cha
 
 @pytest.mark.parametrize(
     "name, changed",
-    [*(("gathered", each) for each in ({}, {"held": 1, "ahead": 1}, {"tile": "1x2"}, {"tile": "2x2"}, {"tall": 3})),
+    [*(("gathered", each) for each in ({}, {"held": 1, "ahead": 1}, {"tile": "1x2"}, {"tile": "2x2"}, {"tall": 3},
+                                      {"block": 13, "tile": "2x3"}, {"block": 4, "tile": "3x1"})),
      ("strips", {"block": 8}), ("strips", {"block": 8, "tile": "2x2"}), (f"gathered{IN}", {})], ids=str
 )  # fmt: skip
 def test_a_turn_of_all_channels_is_one_of_a_loop_over_tiles_of_pixels(tmp_path, name, changed):
@@ -133,7 +135,7 @@ def test_a_turn_of_all_channels_is_one_of_a_loop_over_tiles_of_pixels(tmp_path, 
     layer = layer_of(*shape, {"pad": (1, 1, 1, 1)}, shifts=(31, 31))
     if name.endswith(IN):
         del knobs["tall"]
-    repeats, what = knobs["block"] // 2, sketch_of(layer, name)
+    repeats, what = knobs["block"] // tile_sizes(knobs["tile"])[1], sketch_of(layer, name)
     schedules = [Schedule.of(name, **knobs | {"repeats": n}) for n in (1, repeats)]
     channels, tiles = (of_schedule(what, each, CORTEX_M55) for each in schedules)
     assert "hardware loop sx" in listing(tiles.program)

@@ -2,8 +2,8 @@
 sizes are.
 
 A hardware loop goes over the channels of a part, all of the depth in a turn, for some pixels; the first vectors of
-these stay in registers, and their last ones do where they are short. Or it goes over the depth, for some channels at a
-time. Names are those of `program.algorithms`.
+these stay in registers, and their last ones do where they are short. Where a turn takes all channels, it goes over
+tiles of pixels. Or it goes over the depth, for some channels at a time. Names are those of `program.algorithms`.
 """
 
 from __future__ import annotations
