@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -18,14 +19,17 @@ from tosaic.support.values import producer, users
 @register
 @dataclass(frozen=True)
 class MasksToSelects(ModulePass):
-    """`f(x) + select(c, 0, low)` -> `select(c, g(x), least)`, where the rescaled sum with `low` is the least number for
-    every x: so scores that have the format of what a softmax reads are chosen, and nothing is computed from them."""
+    """`f(x) + select(c, 0, low)` -> `select(c, g(x), least)`, where the rescaled sum with `low` is one number for every
+    x: so scores that have the format of what a softmax reads are chosen, and nothing is computed from them.
+
+    They are chosen before a reshape, right behind the op that computes them, where all rows have one condition.
+    """
 
     name: ClassVar[str] = "masks-to-selects"
     phase: ClassVar[str] = "cpu"
 
     def run(self, module: ir.Module) -> None:
-        rewrite(module, [chosen_by_mask])
+        rewrite(module, [chosen_by_mask, raise_select])
 
 
 @pattern("tosa.rescale")
@@ -48,6 +52,24 @@ def chosen_by_mask(op: ir.Operation) -> Replacement:
         condition = reshape(condition, shape_of(mask))
         return emit("select", [condition, *branches], shape_of(scores), element_type(op.results[0]))
     return None
+
+
+@pattern("tosa.select")
+def raise_select(op: ir.Operation) -> Replacement:
+    """`select(c, reshape(x), k)` -> `reshape(select(c, x, k))` where rows stay rows, and c is one for all of them."""
+    condition, x, least = op.operands
+    first, known = producer(x, "tosa.reshape"), constant_value(least)
+    if first is None or known is None or known.size > 1 or producer(first.operands[0], "tosa.rescale") is None:
+        return None
+    source, row = first.operands[0], shape_of(op.results[0])[-1]
+    if len(users(x)) > 1 or len(users(source)) > 1 or shape_of(condition)[-1] != row or shape_of(source)[-1] != row:
+        return None
+    if math.prod(shape_of(condition)) != row:
+        return None
+    ones = (1,) * (len(shape_of(source)) - 1)
+    operands = [reshape(condition, (*ones, row)), source, reshape(least, (*ones, 1))]
+    chosen = emit("select", operands, shape_of(source), element_type(source))
+    return reshape(chosen, shape_of(x))
 
 
 def _is_one(values: np.ndarray) -> bool:

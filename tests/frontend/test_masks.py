@@ -8,8 +8,9 @@ from torch import nn
 
 from tosaic.frontend import capture, import_program, quantize
 from tosaic.frontend.masks import MASKED, bound_masks
-from tosaic.passes import run_phases
-from tosaic.support.mlir import constant_value, walk
+from tosaic.passes import run_phase, run_phases
+from tosaic.support.functions import computing_ops
+from tosaic.support.mlir import constant_value, functions, walk
 from tosaic.support.values import producer
 
 mask = torch.full((4, 4), -torch.inf).triu(1)
@@ -87,3 +88,12 @@ def test_scores_have_the_format_of_their_sum_with_a_mask_so_that_a_cpu_computes_
         scores = above.operands[0]
     assert producer(producer(scores, "tosa.rescale").operands[0], "tosa.matmul")
     assert constant_value(chosen.operands[2]).item() == -128
+
+
+def test_a_product_with_the_mask_of_its_columns_is_one_kernel():
+    samples = [(torch.randn(2, 1, 8), torch.randn(2, 8, 8), torch.tensor([at])) for at in range(8)]
+    module = import_program(quantize(capture(Attention(), samples, samples[0])))
+    run_phases(module)
+    run_phase(module, "place")
+    kernels = [[op.name for op in computing_ops(function)] for function in functions(module).values()]
+    assert ["tosa.transpose", "tosa.matmul", "tosa.rescale", "tosa.select"] in kernels

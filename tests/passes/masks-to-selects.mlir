@@ -1,6 +1,7 @@
 // PIPELINE: masks-to-selects
 // Scores with the format of their sum with a mask are chosen as they are; others are computed with the mask's other
-// number. A mask that some score outweighs stays, and so does one that is not chosen among two numbers.
+// number. A mask that some score outweighs stays, and so does one that is not chosen among two numbers. A choice stands
+// before a reshape that keeps rows, if all rows have one condition.
 // CHECK-LABEL: @main
 // CHECK: %[[LEAST:.*]] = "tosa.const"() <{values = dense<-128> : tensor<1x1xi8>}>
 // CHECK: %[[KEPT:.*]] = tosa.reshape %arg1
@@ -12,8 +13,11 @@
 // CHECK-NEXT: %[[C:.*]] = tosa.rescale
 // CHECK: tosa.add
 // CHECK-NEXT: %[[D:.*]] = tosa.rescale
-// CHECK: return %[[A]], %[[B]], %[[C]], %[[D]]
-func.func @main(%x: tensor<2x4xi8>, %kept: tensor<4xi1>, %m: tensor<1x4xi8>) -> (tensor<2x4xi8>, tensor<2x4xi8>, tensor<2x4xi8>, tensor<2x4xi8>) {
+// CHECK: %[[E:.*]] = tosa.select %{{.*}}, %{{.*}}, %{{.*}} : (tensor<1x1x4xi1>, tensor<1x2x4xi8>, tensor<1x1x1xi8>)
+// CHECK: %[[F:.*]] = tosa.reshape %[[E]]
+// CHECK: %[[G:.*]] = tosa.select %{{.*}}, %{{.*}}, %{{.*}} : (tensor<2x4xi1>, tensor<2x4xi8>, tensor<1x1xi8>)
+// CHECK: return %[[A]], %[[B]], %[[C]], %[[D]], %[[F]], %[[G]]
+func.func @main(%x: tensor<2x4xi8>, %kept: tensor<4xi1>, %m: tensor<1x4xi8>, %each: tensor<2x4xi1>, %w: tensor<1x2x4xi8>) -> (tensor<2x4xi8>, tensor<2x4xi8>, tensor<2x4xi8>, tensor<2x4xi8>, tensor<2x4xi8>, tensor<2x4xi8>) {
   %one = "tosa.const"() <{values = dense<1073741824> : tensor<1xi32>}> : () -> tensor<1xi32>
   %s20 = "tosa.const"() <{values = dense<20> : tensor<1xi8>}> : () -> tensor<1xi8>
   %s40 = "tosa.const"() <{values = dense<40> : tensor<1xi8>}> : () -> tensor<1xi8>
@@ -42,5 +46,15 @@ func.func @main(%x: tensor<2x4xi8>, %kept: tensor<4xi1>, %m: tensor<1x4xi8>) -> 
   %l2 = tosa.rescale %m, %one, %s14, %zb, %z {input_unsigned = false, output_unsigned = false, per_channel = false, rounding_mode = SINGLE_ROUND, scale32 = true} : (tensor<1x4xi8>, tensor<1xi32>, tensor<1xi8>, tensor<1xi8>, tensor<1xi32>) -> tensor<1x4xi32>
   %t3 = tosa.add %scores, %l2 : (tensor<2x4xi32>, tensor<1x4xi32>) -> tensor<2x4xi32>
   %d = tosa.rescale %t3, %one, %s40, %z, %z5 {input_unsigned = false, output_unsigned = false, per_channel = false, rounding_mode = SINGLE_ROUND, scale32 = true} : (tensor<2x4xi32>, tensor<1xi32>, tensor<1xi8>, tensor<1xi32>, tensor<1xi8>) -> tensor<2x4xi8>
-  return %a, %b, %c, %d : tensor<2x4xi8>, tensor<2x4xi8>, tensor<2x4xi8>, tensor<2x4xi8>
+  %s31 = "tosa.const"() <{values = dense<31> : tensor<1xi8>}> : () -> tensor<1xi8>
+  %least = "tosa.const"() <{values = dense<-128> : tensor<1x1xi8>}> : () -> tensor<1x1xi8>
+  %two = tosa.const_shape {values = dense<[2, 4]> : tensor<2xindex>} : () -> !tosa.shape<2>
+  %k1 = tosa.reshape %kept, %row : (tensor<4xi1>, !tosa.shape<2>) -> tensor<1x4xi1>
+  %w0 = tosa.rescale %w, %one, %s31, %zb, %z5 {input_unsigned = false, output_unsigned = false, per_channel = false, rounding_mode = SINGLE_ROUND, scale32 = true} : (tensor<1x2x4xi8>, tensor<1xi32>, tensor<1xi8>, tensor<1xi8>, tensor<1xi8>) -> tensor<1x2x4xi8>
+  %w1 = tosa.reshape %w0, %two : (tensor<1x2x4xi8>, !tosa.shape<2>) -> tensor<2x4xi8>
+  %e = tosa.select %k1, %w1, %least : (tensor<1x4xi1>, tensor<2x4xi8>, tensor<1x1xi8>) -> tensor<2x4xi8>
+  %v0 = tosa.rescale %w, %one, %s31, %z5, %zb {input_unsigned = false, output_unsigned = false, per_channel = false, rounding_mode = SINGLE_ROUND, scale32 = true} : (tensor<1x2x4xi8>, tensor<1xi32>, tensor<1xi8>, tensor<1xi8>, tensor<1xi8>) -> tensor<1x2x4xi8>
+  %v1 = tosa.reshape %v0, %two : (tensor<1x2x4xi8>, !tosa.shape<2>) -> tensor<2x4xi8>
+  %g = tosa.select %each, %v1, %least : (tensor<2x4xi1>, tensor<2x4xi8>, tensor<1x1xi8>) -> tensor<2x4xi8>
+  return %a, %b, %c, %d, %e, %g : tensor<2x4xi8>, tensor<2x4xi8>, tensor<2x4xi8>, tensor<2x4xi8>, tensor<2x4xi8>, tensor<2x4xi8>
 }
