@@ -4,6 +4,7 @@ covers as a whole are not computed."""
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -17,8 +18,11 @@ from tosaic.support.functions import body_of, computing_ops, returned
 from tosaic.support.mlir import constant_value, ir, shape_of
 from tosaic.tuner.space import Schedule, Variant
 
+_NAMES = [f"tosa.{name}" for name in ("transpose", "matmul", "rescale", "select")]
 _BLOCKS = (128, 64, 32)
 """Columns of a block, if there are several blocks of so many."""
+_ALIGNED = 8
+"""Bytes that matrices begin at a multiple of, where a kernel takes one of them; others are multiplied together."""
 _WITH_VECTORS = (
     PRELUDE
     + declarations("""\
@@ -65,7 +69,8 @@ INLINE void choose(int8_t *to, const int8_t *from, const int8_t *mask, int8_t ot
 @FAMILIES.register
 class MaskedMatmul(KernelFamily):
     """MATMUL of int8 with a second operand that lies by columns, as `matmul` has it, and a SELECT of a number in place
-    of masked columns; the mask is an argument. The kernel calls one of `matmul` for each block of columns."""
+    of masked columns; the mask is an argument. The kernel calls one of `matmul` for each block of columns of a matrix.
+    """
 
     name = "masked_matmul"
 
@@ -74,30 +79,34 @@ class MaskedMatmul(KernelFamily):
         if len(ops) < 4 or returned(function) != list(ops[-1].results):
             return None
         turned, product, *others, select = ops
-        if [op.name for op in (turned, product, select)] != ["tosa.transpose", "tosa.matmul", "tosa.select"]:
+        if [op.name for op in (turned, product, others[0], select)] != _NAMES:
             return None
         made = [turned.operands[0], product.operands[0], select.operands[0]]
         linked = all(after.operands[0] == before.results[0] for before, after in itertools.pairwise((product, *others)))
         linked &= product.operands[1] == turned.results[0] and select.operands[1] == others[-1].results[0]
-        least, (batch, _, columns) = constant_value(select.operands[2]), shape_of(product.results[0])
+        least, (batch, rows, columns) = constant_value(select.operands[2]), shape_of(product.results[0])
         if made != arguments or not linked or least is None or least.size > 1 or bool_of(others[0], "per_channel"):
             return None
         if ints_of(turned, "perms") != (0, 2, 1) or shape_of(arguments[2]) != (1, 1, columns):
             return None
+        depth, together = shape_of(arguments[0])[2], 1
         block = next((n for n in _BLOCKS if columns % n == 0 and n < columns), columns)
-        inner = product_workload([product, *others], True, 1, block)
+        if batch > 1 and ((rows * depth) % _ALIGNED or (columns * depth) % _ALIGNED):
+            block, together = columns, batch
+        inner = product_workload([product, *others], True, together, block)
         if inner is None:
             return None
-        sizes = {"matrices": batch, "blocks": columns // block, "masked": int(least.item())}
+        sizes = {"matrices": batch // together, "blocks": columns // block, "masked": int(least.item())}
         return workload(self.name, {**inner.attributes, **sizes}, inner.constants)
 
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
-        return self._product.variants(_inner(workload), core)
+        return self._product(workload).variants(_inner(workload), core)
 
     def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
-        part = self._product.generate(_inner(workload), schedule, core)
+        part = self._product(workload).generate(_inner(workload), schedule, core)
         sizes = ("matrices", "blocks", "rows", "depth", "columns", "masked")
         matrices, blocks, rows, depth, block, masked = (number(workload, name) for name in sizes)
+        rows *= number(workload, "batch")
         results = round_up(part.scratch_bytes, VECTOR)
         text = f"""\
 void {part.symbol}(const int8_t *columns, const int8_t *rows, int8_t *out, const int8_t *params, int8_t *scratch);
@@ -120,13 +129,14 @@ void @SYMBOL@(const int8_t *columns, const int8_t *rows, const int8_t *mask, int
         return KernelSource(symbol, "c", text, part.params, results + _results(workload), parts=(part,))
 
     def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
-        found = self._product.features(_inner(workload), schedule, core)
+        found = self._product(workload).features(_inner(workload), schedule, core)
         return {**found, "scratch": found.get("scratch", 0) + _results(workload)}
 
-    @property
-    def _product(self) -> Matmul:
-        """The family of the kernels of a block."""
-        return Matmul(self.libraries, self.site)
+    def _product(self, workload: Workload) -> Matmul:
+        """The family of the kernels of a block, with the working memory that its results leave."""
+        most = self.site.most_scratch
+        left = None if most is None else max(0, most - _results(workload))
+        return Matmul(self.libraries, replace(self.site, most_scratch=left))
 
 
 def _inner(workload: Workload) -> Workload:
@@ -138,4 +148,4 @@ def _inner(workload: Workload) -> Workload:
 
 def _results(workload: Workload) -> int:
     """Bytes of the results of a block."""
-    return round_up(number(workload, "rows") * number(workload, "columns"), VECTOR)
+    return round_up(math.prod(number(workload, name) for name in ("batch", "rows", "columns")), VECTOR)

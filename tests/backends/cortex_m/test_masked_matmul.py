@@ -53,9 +53,9 @@ def case_of(shape: tuple[int, int, int, int], kept: np.ndarray, bench: Bench = M
 
 @pytest.mark.parametrize("bench", [M55, M4], ids=["m55", "m4"])
 def test_masked_columns_have_one_number(bench, tmp_path):
-    """Blocks of which all, some or no columns are masked; one block, and several."""
+    """Blocks of which all, some or no columns are masked; one block, and several; matrices that lie anyhow."""
     rng, cases = np.random.default_rng(1), []
-    for shape in [(2, 2, 8, 512), (2, 3, 16, 40), (1, 1, 20, 96), (1, 2, 5, 17)]:
+    for shape in [(2, 2, 8, 512), (2, 3, 16, 40), (1, 1, 20, 96), (1, 2, 5, 17), (3, 1, 5, 64), (3, 1, 8, 64)]:
         columns = np.arange(shape[-1])
         masks = columns < shape[-1] // 3, rng.random(shape[-1]) < 0.5, columns < 0, columns >= shape[-1] // 2
         cases += [case_of(shape, kept, bench) for kept in masks]
