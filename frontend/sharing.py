@@ -101,12 +101,12 @@ class _Sharing(Calibrated):
     def share_masked(self, total: Node) -> None:
         """Let scores to which a mask alone is added have the format of their sum, which a softmax reads."""
         result = self.result(total)
-        operands = [self.observer(one) for one in total.all_input_nodes]
-        if total.target is not torch.ops.aten.add.Tensor or result is None or result.depth == math.inf:
+        if total.target is not torch.ops.aten.add.Tensor or total.kwargs or result is None or result.depth == math.inf:
             return
+        operands = [found for one in total.all_input_nodes if (found := self.observer(one))]
         for scores, mask in itertools.permutations(operands, 2):
-            alike = scores and (scores.dtype, scores.qscheme) == (result.dtype, result.qscheme)
-            if alike and mask and mask.is_zero_or_below(-result.depth) and self.reads_only(total, scores):
+            alike = (scores.dtype, scores.qscheme) == (result.dtype, result.qscheme)
+            if alike and mask.is_zero_or_below(-result.depth) and self.reads_only(total, scores):
                 for call in list(self.calls(scores)):
                     self._scale_as(arguments(call)[0], result)
                 self._give(scores, result)
