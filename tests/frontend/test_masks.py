@@ -86,8 +86,9 @@ def test_scores_have_the_format_of_their_sum_with_a_mask_so_that_a_cpu_computes_
     scores = chosen.operands[1]
     while (above := producer(scores, "tosa.reshape")) is not None:
         scores = above.operands[0]
-    assert producer(producer(scores, "tosa.rescale").operands[0], "tosa.matmul")
-    assert constant_value(chosen.operands[2]).item() == -128
+    rescaled, least = producer(scores, "tosa.rescale"), constant_value(chosen.operands[2])
+    assert rescaled is not None and producer(rescaled.operands[0], "tosa.matmul") is not None
+    assert least is not None and least.item() == -128
 
 
 def test_a_product_with_the_mask_of_its_columns_is_one_kernel():
