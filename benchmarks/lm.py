@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -99,28 +100,30 @@ def report(shape: str, layers: int | None, targets: tuple[str, ...], prefill: bo
                 tuning=tosaic.Tuning(records=Path(name, "records.db")),
             )
             stations.append((target, _cpu_seconds() - before, build.manifest.seconds))
-            costs += [(target, *row) for row in _costs(build)]
+            costs += [(target, *row) for row in _costs(build, asked.places)]
     _print_costs(costs)
     _print_stations(stations)
 
 
-def _costs(build: tosaic.Build) -> Iterator[tuple[str, ...]]:
-    """What each method of a build costs on a sample, and what the build takes."""
+def _costs(build: tosaic.Build, places: int) -> Iterator[tuple[str, ...]]:
+    """What a token costs at the first place, at half of them and at the last, or each method on a sample; and what the
+    build takes."""
     from tosaic.reports.methods import run_methods, state_bytes
 
-    ran, firmware, kernels = build.run(*build.samples[0].inputs), build.manifest.firmware, build.manifest.kernels
-    board = ran.board
+    firmware, kernels, inputs = build.manifest.firmware, build.manifest.kernels, build.samples[0].inputs
     taken = [firmware.arena_bytes, firmware.flash_bytes, state_bytes(build), len({one.symbol for one in kernels})]
-    costs = [("", board.cycles, board.cycles_with_memory, ran.npu_cycles)]
+    costs = []
+    for place in () if firmware.methods else (0, places // 2 - 1, places - 1):
+        ran = build.run(inputs[0], np.full_like(inputs[1], place))
+        costs.append((f"place {place}", ran.board.cycles, ran.board.cycles_with_memory, ran.npu_cycles, ran.exact))
     if firmware.methods:
-        methods = zip(firmware.methods, run_methods(ran), strict=True)
-        costs = [
-            (each.name, sum(call.cycles or 0 for call in board.calls[each.first : each.end]), cost.cpu, cost.npu)
-            for each, cost in methods
-        ]
-    for name, *cycles in costs:
+        ran = build.run(*inputs)
+        for each, cost in zip(firmware.methods, run_methods(ran), strict=True):
+            cycles = sum(call.cycles or 0 for call in ran.board.calls[each.first : each.end])
+            costs.append((each.name, cycles, cost.cpu, cost.npu, ran.exact))
+    for name, *cycles, exact in costs:
         numbers = (f"{number or 0:,}" for number in (*cycles, *taken))
-        yield name, *numbers, "yes" if ran.exact else "NO"
+        yield name, *numbers, "yes" if exact else "NO"
 
 
 def _cpu_seconds() -> float:
@@ -130,7 +133,7 @@ def _cpu_seconds() -> float:
 
 
 def _print_costs(rows: list[tuple[str, ...]]) -> None:
-    head = ("target", "method", "core's cycles", "with memory", "NPU's cycles", "arena B", "flash B", "states B")
+    head = ("target", "call", "core's cycles", "with memory", "NPU's cycles", "arena B", "flash B", "states B")
     _print_table((*head, "functions", "exact"), rows)
 
 

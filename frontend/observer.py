@@ -140,6 +140,11 @@ class RangeObserver(ObserverBase):
         reach = 2.0**self.exponent
         return (torch.arange(_BINS, dtype=torch.float64) + 0.5) * (2 * reach / _BINS) - reach
 
+    def is_zero_or_below(self, limit: float) -> bool:
+        """Whether every value that was counted is 0, or at most a limit, as that of a mask."""
+        above = self.counts[self._centers() > limit]
+        return self.low <= limit and not above.any().item()
+
     def include(self, other: RangeObserver) -> None:
         """Count what `other` has seen, which is not asked any more."""
         if other.low == other.high:

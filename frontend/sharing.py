@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Hashable
@@ -24,6 +25,7 @@ from tosaic.frontend.recurrent import states_of
 # would give 0.7 dB together for 7 %.
 _GAIN_DB = 3.0
 _GAIN_BESIDE_DB = 20.0
+_SCALINGS = (torch.ops.aten.mul.Tensor, torch.ops.aten.div.Tensor)
 
 
 def share_formats(prepared: GraphModule, states: int = 0) -> None:
@@ -45,6 +47,7 @@ def share_formats(prepared: GraphModule, states: int = 0) -> None:
             sharing.share_state(node)
         elif isinstance(op, Arithmetic):
             sharing.share_zeros(node)
+            sharing.share_masked(node)
         if result is None:
             continue
         if isinstance(op, Averaged):
@@ -94,6 +97,32 @@ class _Sharing(Calibrated):
         for zeros in (one for one in operands if one.low == one.high):
             if known:
                 self._give(zeros, min(known, key=self.scale))
+
+    def share_masked(self, total: Node) -> None:
+        """Let scores to which a mask alone is added have the format of their sum, which a softmax reads."""
+        result = self.result(total)
+        if total.target is not torch.ops.aten.add.Tensor or total.kwargs or result is None or result.depth == math.inf:
+            return
+        operands = [found for one in total.all_input_nodes if (found := self.observer(one))]
+        for scores, mask in itertools.permutations(operands, 2):
+            alike = (scores.dtype, scores.qscheme) == (result.dtype, result.qscheme)
+            if alike and mask.is_zero_or_below(-result.depth) and self.reads_only(total, scores):
+                for call in list(self.calls(scores)):
+                    self._scale_as(arguments(call)[0], result)
+                self._give(scores, result)
+                return
+
+    def _scale_as(self, node: Node, result: RangeObserver) -> None:
+        """Let what a node only scales by a positive number have the same integers as its result, of a new format."""
+        if node.target not in _SCALINGS:
+            return
+        source, number = arguments(node)
+        before = self.observer(source)
+        if before is None or isinstance(number, Node) or number <= 0 or not self.reads_only(node, before):
+            return
+        if (before.dtype, before.qscheme) == (result.dtype, result.qscheme):
+            factor = 1 / number if node.target is torch.ops.aten.div.Tensor else number
+            before.range = (result.range[0] / factor, result.range[1] / factor)
 
     def share_kept(self, states: int) -> None:
         """Let the last arguments have the formats of the last results, and what methods read of them."""

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 from tosaic.support.attributes import ints_of
 from tosaic.support.graph import Node, is_convex
-from tosaic.support.mlir import element_type, ir
+from tosaic.support.mlir import element_type, ir, shape_of
 from tosaic.support.tosa_ops import CONVERTING, MOVING, POINTWISE
 from tosaic.support.values import bit_width
 
@@ -20,8 +20,8 @@ def cpu_kernels(nodes: list[Node]) -> list[list[Node]]:
     the transpose of its second operand's matrices, of which it alone reads the result; or another op that is not
     pointwise, followed by the converters (rescale, clamp, cast) that alone use what stands before them, up to a result
     that the next one would widen or, rescaled once to 16 bits or fewer, rescale again, and of int8 convolutions by a
-    TABLE; or a tree of pointwise ops alone, whose vector code needs no knowledge of what made its inputs. A reshape
-    belongs to none: in `main` it is an alias.
+    TABLE, of products by a SELECT that masks columns; or a tree of pointwise ops alone, whose vector code needs no
+    knowledge of what made its inputs. A reshape belongs to none: in `main` it is an alias.
     """
     group_of: dict[Node, list[Node]] = {}
     for node in nodes:
@@ -33,7 +33,7 @@ def cpu_kernels(nodes: list[Node]) -> list[list[Node]]:
         if node.name == "matmul":
             group = [*(operand for operand in node.inputs if _is_turned_for(node, operand)), node]
         if _is_pointwise(node):
-            for producer in node.inputs:
+            for producer in sorted(node.inputs, key=lambda each: not _is_masked_by(each, node)):
                 joined = group_of.get(producer)
                 if joined is not None and joined is not group and _may_join(joined, group, producer, node):
                     group = sorted([*joined, *group], key=lambda member: member.number)
@@ -76,10 +76,22 @@ def _finishes(joined: list[Node], group: list[Node], producer: Node, reader: Nod
         return False
     if _is_float(reader) and not _is_float(producer):
         return False
+    if group == [reader] and _is_masked_by(producer, reader):
+        return any(node.name == "transpose" for node in joined)
     if all(node.op.name in _CONVERTERS for node in group):
         return _bits(reader) <= _bits(producer)
     convolves = any(node.op.name == "tosa.conv2d" for node in joined)
     return convolves and [node.name for node in group] == ["table"] and _bits(reader) == _bits(producer) == 8
+
+
+def _is_masked_by(product: Node, select: Node) -> bool:
+    """Whether a SELECT takes columns of int8 products as they are, or one number in place of those of all rows."""
+    if select.name != "select" or product.name != "rescale" or _bits(product) != 8:
+        return False
+    condition, x, other = select.op.operands
+    columns, rank = shape_of(x)[-1], len(shape_of(x))
+    sizes = shape_of(condition), shape_of(other)
+    return x == product.op.results[0] and sizes == ((*(1,) * (rank - 1), columns), (1,) * rank)
 
 
 def _anchors(node: Node, group: Collection[Node]) -> bool:

@@ -1,10 +1,17 @@
 """Masks of attention: -inf becomes a number that int8 can hold, and nothing else does."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
 
+from tosaic.frontend import capture, import_program, quantize
 from tosaic.frontend.masks import MASKED, bound_masks
+from tosaic.passes import run_phase, run_phases
+from tosaic.support.functions import computing_ops
+from tosaic.support.mlir import constant_value, functions, walk
+from tosaic.support.values import producer
 
 mask = torch.full((4, 4), -torch.inf).triu(1)
 
@@ -60,3 +67,34 @@ def test_a_number_that_scores_may_reach_stays():
     module = torch.export.export(Masked(lambda x, m: torch.softmax(x.masked_fill(m < 0, -60.0), -1)), (mask,)).module()
     bound_masks(module)
     assert -60.0 in [argument for node in module.graph.nodes for argument in node.args]
+
+
+class Attention(nn.Module):
+    """Attention of one query to eight keys up to a place, as people write it."""
+
+    def forward(self, q, k, place):
+        mask = torch.where(torch.arange(8) <= place, 0.0, -60.0)
+        return (q @ k.transpose(-1, -2) / math.sqrt(8) + mask).softmax(-1)
+
+
+def test_scores_have_the_format_of_their_sum_with_a_mask_so_that_a_cpu_computes_none():
+    samples = [(torch.randn(2, 1, 8), torch.randn(2, 8, 8), torch.tensor([at])) for at in range(8)]
+    module = import_program(quantize(capture(Attention(), samples, samples[0])))
+    run_phases(module)
+    ops = [op for op in walk(module) if op.name.startswith("tosa.")]
+    (chosen,) = (op for op in ops if op.name == "tosa.select")
+    scores = chosen.operands[1]
+    while (above := producer(scores, "tosa.reshape")) is not None:
+        scores = above.operands[0]
+    rescaled, least = producer(scores, "tosa.rescale"), constant_value(chosen.operands[2])
+    assert rescaled is not None and producer(rescaled.operands[0], "tosa.matmul") is not None
+    assert least is not None and least.item() == -128
+
+
+def test_a_product_with_the_mask_of_its_columns_is_one_kernel():
+    samples = [(torch.randn(2, 1, 8), torch.randn(2, 8, 8), torch.tensor([at])) for at in range(8)]
+    module = import_program(quantize(capture(Attention(), samples, samples[0])))
+    run_phases(module)
+    run_phase(module, "place")
+    kernels = [[op.name for op in computing_ops(function)] for function in functions(module).values()]
+    assert ["tosa.transpose", "tosa.matmul", "tosa.rescale", "tosa.select"] in kernels

@@ -50,18 +50,7 @@ class Matmul(ProgramFamily):
         if found is None:
             return None
         ops, transposed = found
-        a, b, *zeros = ops[0].operands
-        if (dtype_of(a), dtype_of(b)) != (INT8, INT8):
-            return None
-        a_zero, b_zero = (constant_value(zero) for zero in zeros)
-        (batch, rows, depth), columns = shape_of(a), shape_of(b)[2]
-        epilogue = match_epilogue(ops[1:], columns)
-        if a_zero is None or b_zero is None or epilogue is None or columns > _WIDEST:
-            return None
-        attributes = {"batch": batch, "rows": rows, "depth": depth, "columns": columns, **epilogue.attributes}
-        attributes |= {"transposed": True} if transposed else {}
-        constants = {"a_zero_point": a_zero, "b_zero_point": b_zero, **epilogue.constants}
-        return workload(self.name, attributes, constants)
+        return product_workload(ops, transposed, shape_of(ops[0].operands[0])[0], shape_of(ops[0].operands[1])[2])
 
     def sketch(self, workload: Workload) -> Sketched:
         batch, rows, depth, columns = (number(workload, name) for name in ("batch", "rows", "depth", "columns"))
@@ -90,6 +79,20 @@ class Matmul(ProgramFamily):
         if transposed and columns % FOUR == 0 and depth <= _SHALLOW and rows > 1:
             found["resident_columns"] = ActivationResidentSketch(*what)
         return found
+
+
+def product_workload(ops: list[ir.Operation], transposed: bool, batch: int, columns: int) -> Workload | None:
+    """The workload of a MATMUL of int8 and what follows, of so many matrices and columns of its own; None of others."""
+    a, b, *zeros = ops[0].operands
+    a_zero, b_zero = (constant_value(zero) for zero in zeros)
+    epilogue = match_epilogue(ops[1:], columns) if (dtype_of(a), dtype_of(b)) == (INT8, INT8) else None
+    if a_zero is None or b_zero is None or epilogue is None or columns > _WIDEST:
+        return None
+    _, rows, depth = shape_of(a)
+    attributes = {"batch": batch, "rows": rows, "depth": depth, "columns": columns, **epilogue.attributes}
+    attributes |= {"transposed": True} if transposed else {}
+    constants = {"a_zero_point": a_zero, "b_zero_point": b_zero, **epilogue.constants}
+    return workload("matmul", attributes, constants)
 
 
 def match_product(function: ir.Operation) -> tuple[list[ir.Operation], bool] | None:
