@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
 from tosaic.backends.cortex_m.kernels.matmul import Matmul, product_workload
-from tosaic.backends.cortex_m.kernels.mve import PRELUDE, VECTOR, declarations, round_up, with_symbol
+from tosaic.backends.cortex_m.kernels.mve import INLINE, PRELUDE, VECTOR, declarations, round_up, with_symbol
 from tosaic.backends.cortex_m.kernels.mve_match import number, workload
 from tosaic.backends.target import Core
 from tosaic.support.attributes import bool_of, ints_of
@@ -48,9 +48,10 @@ INLINE void choose(int8_t *to, const int8_t *from, const int8_t *mask, int8_t ot
 }
 """
 )
-_PORTABLE = """\
-#include <stdint.h>
-#define INLINE static inline __attribute__((always_inline))
+_PORTABLE = (
+    "#include <stdint.h>\n"
+    + INLINE
+    + """\
 INLINE int any(const int8_t *mask, int bytes)
 {
   int found = 0;
@@ -64,6 +65,7 @@ INLINE void choose(int8_t *to, const int8_t *from, const int8_t *mask, int8_t ot
     to[i] = mask[i] ? from[i] : other;
 }
 """
+)
 
 
 @FAMILIES.register

@@ -29,11 +29,12 @@ def declarations(intrinsics: str) -> str:
     return "".join(f"{declaration(line)}\n" for line in intrinsics.splitlines())
 
 
+INLINE = "#define INLINE static inline __attribute__((always_inline))\n"
+
 # What arm_mve.h would declare, which clang takes longer to read than a kernel to compile.
-PRELUDE = """\
+PRELUDE = f"""\
 #include <stdint.h>
-#define INLINE static inline __attribute__((always_inline))
-#define ALIAS(builtin) static inline __attribute__((__clang_arm_builtin_alias(builtin)))
+{INLINE}#define ALIAS(builtin) static inline __attribute__((__clang_arm_builtin_alias(builtin)))
 #define VECTOR(lanes) __attribute__((__neon_vector_type__(lanes), __clang_arm_mve_strict_polymorphism))
 typedef VECTOR(16) int8_t int8x16_t;
 typedef uint16_t mve_pred16_t;
@@ -49,14 +50,13 @@ INLINE void copy(int8_t *to, const int8_t *from, int bytes)
 }"""
 
 
-PORTABLE_COPY = """\
+PORTABLE_COPY = f"""\
 #include <stdint.h>
 #include <string.h>
-#define INLINE static inline __attribute__((always_inline))
-static void copy(int8_t *to, const int8_t *from, int bytes)
-{
+{INLINE}static void copy(int8_t *to, const int8_t *from, int bytes)
+{{
   memcpy(to, from, bytes);
-}
+}}
 """
 """The same for cores without MVE."""
 

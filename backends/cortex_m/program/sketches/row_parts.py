@@ -206,19 +206,24 @@ class SumGroup:
         return self.part.s.repeats if self.channels % (self.width * self.part.s.repeats) == 0 else 1
 
     @property
+    def tiles(self) -> int:
+        """Tiles of pixels of a block."""
+        return self.part.s.together // self.pixels
+
+    @property
     def over_tiles(self) -> bool:
         """Whether its hardware loop goes over tiles of pixels, as one turn takes all channels."""
-        s, tiles = self.part.s, self.part.s.together // self.pixels
+        s = self.part.s
         own = s.strip is not None and s.strip.tile == "sx"
         alone = s.short or s.unroll or own or self.behind.endswith("p")
-        return not alone and tiles > 1 and self.channels == self.width * self.repeats
+        return not alone and self.tiles > 1 and self.channels == self.width * self.repeats
 
     @property
     def turns(self) -> int:
         """Of its hardware loop."""
         s = self.part.s
         if self.over_tiles:
-            return s.together // self.pixels
+            return self.tiles
         return s.vectors // s.unroll if s.unroll else self.channels // (self.width * self.repeats)
 
     @property
