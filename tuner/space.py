@@ -179,7 +179,9 @@ class Space:
                 return Schedule.of(variant.name, **assignment)
         walker = variant.first() or self.default()
         for _ in range(rng.randrange(STEPS)):
-            walker = self.neighbor(rng, walker) or walker
+            if (step := self.neighbor(rng, walker)) is None:
+                break
+            walker = step
         return walker
 
     def neighbor(self, rng: random.Random, schedule: Schedule) -> Schedule | None:
