@@ -34,6 +34,7 @@ from tosaic.passes.npu.cheapest_transpose_convolutions import CheapestTransposeC
 from tosaic.passes.npu.cheapest_transposes import CheapestTransposes
 from tosaic.passes.npu.columns_to_channels import ColumnsToChannels
 from tosaic.passes.npu.four_dimensions import FourDimensions
+from tosaic.passes.npu.pixels_to_rows import PixelsToRows
 from tosaic.passes.npu.reduce_rows import ReduceRows
 from tosaic.passes.npu.rescale_to_table import RescaleToTable
 from tosaic.passes.npu.sums_to_convolutions import SumsToConvolutions
@@ -78,8 +79,9 @@ _INLINE = UpstreamPass("inline{default-pipeline=},symbol-dce")
 
 def npu_phases(target: str, small: bool = False) -> tuple[Phase, ...]:
     """The alternatives of the phase `npu` for a target or an accelerator, of which its costs choose: as it is; in four
-    dimensions, with sums, transposes and convolutions in their cheapest form; with transposes sunk through reshapes
-    before that. Where they shall be `small`, nothing takes another form that needs more memory for fewer cycles."""
+    dimensions, with sums, transposes and convolutions in their cheapest form; the same with pixels in rows; with
+    transposes sunk through reshapes before. Where they shall be `small`, nothing takes another form that needs more
+    memory for fewer cycles."""
     sinking = (SinkThroughReshapes(), RaiseTransposes(), TransposesToReshapes())
     cheapest = (
         *(() if small else (SumsToConvolutions(target),)),
@@ -92,7 +94,12 @@ def npu_phases(target: str, small: bool = False) -> tuple[Phase, ...]:
         CheapestTransposes(target),
     )
     images = FourDimensions()
-    return _npu_phase(), _npu_phase((images,), cheapest), _npu_phase((*sinking, images), cheapest)
+    return (
+        _npu_phase(),
+        _npu_phase((images,), cheapest),
+        _npu_phase((images,), (PixelsToRows(target), *cheapest)),
+        _npu_phase((*sinking, images), cheapest),
+    )
 
 
 def _npu_phase(first: tuple[ModulePass, ...] = (), then: tuple[ModulePass, ...] = ()) -> Phase:

@@ -13,7 +13,7 @@ from tosaic.passes.rewrite import Pattern, Replacement, pattern, rewrite
 from tosaic.support.errors import unknown_name
 from tosaic.support.functions import body_of, computing_ops, inputs_of, main_of
 from tosaic.support.mlir import constant, constant_value, element_type, functions, ir, numpy_dtype, shape_of
-from tosaic.support.tosa_builder import element, emit, rebuild, tensor, zero_point
+from tosaic.support.tosa_builder import element, emit, rebuild, reshape, tensor, zero_point
 
 Form: TypeAlias = Callable[..., ir.Value]
 """Computes the last result of some ops from the tensors that they read, in the order of first use."""
@@ -21,25 +21,26 @@ Forms: TypeAlias = Callable[[ir.Operation], "tuple[Sequence[ir.Operation], Seque
 """The ops up to this one that other forms can replace, and these forms."""
 
 _SUMS = {"i8": "i32", "i16": "i48"}
-_CHOSEN: dict[tuple[Cost, tuple[str, ...]], int] = {}
+_CHOSEN: dict[tuple[Cost, Forms, tuple[str, ...]], int] = {}
 """Which form costs least, 0 for the ops as they stand, whatever their constants hold."""
 
 
-def to_cheapest(module: ir.Module, target: str, forms: Forms, *names: str, cheap: float = 0) -> None:
+def to_cheapest(module: ir.Module, target: str, forms: Forms, *names: str, cheap: float = 0, gain: float = 0) -> None:
     """Write each op of these names in the form that costs the NPU of `target` the fewest cycles, in place.
 
     Args:
         cheap: cycles for an element of the result at which an op is left as it stands, and no form tried.
+        gain: the share of its cycles that a form must save.
 
     Raises:
         Error: no such target.
     """
     if target not in COSTS:
         raise unknown_name("target", target, sorted(COSTS))
-    rewrite(module, [_cheapest(COSTS[target], forms, names, cheap)])
+    rewrite(module, [_cheapest(COSTS[target], forms, names, cheap, gain)])
 
 
-def _cheapest(cost: Cost, forms: Forms, names: Sequence[str], cheap: float) -> Pattern:
+def _cheapest(cost: Cost, forms: Forms, names: Sequence[str], cheap: float, gain: float) -> Pattern:
     @pattern(*names)
     def cheapest(op: ir.Operation) -> Replacement:
         ops, others = forms(op)
@@ -47,10 +48,11 @@ def _cheapest(cost: Cost, forms: Forms, names: Sequence[str], cheap: float) -> P
         if not others or not read:
             return None
         alone = main_of(ops, read, list(op.results))
-        key = cost, tuple(map(_described, ops))
+        key = cost, forms, tuple(map(_described, ops))
         if key not in _CHOSEN:
-            costs = [cost(alone)]
-            if costs[0] is None or costs[0] > cheap * prod(shape_of(op.results[0])):
+            usual = cost(alone)
+            costs = [usual and (1 - gain) * usual]
+            if usual is None or usual > cheap * prod(shape_of(op.results[0])):
                 costs += [cost(_alone(form, ops, read)) for form in others]
             _CHOSEN[key] = min(range(len(costs)), key=lambda index: (costs[index] is None, costs[index]))
         return others[_CHOSEN[key] - 1](*read) if _CHOSEN[key] else None
@@ -74,6 +76,13 @@ def repeated(value: ir.Value, times: int) -> ir.Value:
     values = constant_value(value)
     assert values is not None
     return constant(values if values.size == 1 else np.tile(values, times), element_type(value))
+
+
+def as_image(op: ir.Operation, image: tuple[int, int, int], x: ir.Value) -> ir.Value:
+    """A 1x1 convolution of the same pixels as another image (batch, height, width)."""
+    result = tensor((*image, shape_of(op.results[0])[-1]), element_type(op.results[0]))
+    moved = reshape(x, (*image, shape_of(x)[-1]))
+    return reshape(rebuild(op, [moved, *copied(list(op.operands)[1:])], result), shape_of(op.results[0]))
 
 
 def convolved(

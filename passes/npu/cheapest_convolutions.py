@@ -11,10 +11,10 @@ from typing import ClassVar
 import numpy as np
 
 from tosaic.passes.module_pass import ModulePass, register
-from tosaic.passes.npu.cheapest import Form, copied, to_cheapest
+from tosaic.passes.npu.cheapest import Form, as_image, copied, to_cheapest
 from tosaic.support.attributes import ints_of
 from tosaic.support.mlir import constant, constant_value, element_type, ir, shape_of
-from tosaic.support.tosa_builder import rebuild, reshape, tensor, transpose
+from tosaic.support.tosa_builder import rebuild, reshape, transpose
 
 
 @register
@@ -31,7 +31,11 @@ class CheapestConvolutions(ModulePass):
 
     def run(self, module: ir.Module) -> None:
         if self.target:
-            to_cheapest(module, self.target, lambda op: ([op], list(_forms(op))), "tosa.conv2d")
+            to_cheapest(module, self.target, _with_forms, "tosa.conv2d")
+
+
+def _with_forms(op: ir.Operation) -> tuple[list[ir.Operation], list[Form]]:
+    return [op], list(_forms(op))
 
 
 def _forms(op: ir.Operation) -> Iterator[Form]:
@@ -42,18 +46,10 @@ def _forms(op: ir.Operation) -> Iterator[Form]:
         return
     kernel = weights.shape[1:3]
     if kernel == (1, 1) and ints_of(op, "stride") == (1, 1) and batch == 1 and 1 in (height, width) and height != width:
-        yield partial(_in_a_row, op, (1, width, height))
+        yield partial(as_image, op, (1, width, height))
     apart = kernel == ints_of(op, "stride") and ints_of(op, "dilation") == (1, 1)
     if max(kernel) > 1 and apart and height % kernel[0] == width % kernel[1] == 0:
         yield partial(_of_patches, op)
-
-
-def _in_a_row(op: ir.Operation, image: tuple[int, int, int], x: ir.Value) -> ir.Value:
-    """The same pixels with height and width swapped."""
-    channels = shape_of(op.results[0])[-1]
-    result = tensor((*image, channels), element_type(op.results[0]))
-    moved = reshape(x, (*image, shape_of(x)[-1]))
-    return reshape(rebuild(op, [moved, *copied(list(op.operands)[1:])], result), shape_of(op.results[0]))
 
 
 def _of_patches(op: ir.Operation, x: ir.Value) -> ir.Value:

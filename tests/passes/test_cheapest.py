@@ -13,7 +13,7 @@ from tosaic.passes import create, first_difference, random_inputs
 from tosaic.passes.npu.cheapest_transposes import merged
 from tosaic.passes.npu.costs import COSTS
 from tosaic.support.errors import Error
-from tosaic.support.mlir import copy_of, ir, walk
+from tosaic.support.mlir import copy_of, ir, shape_of, walk
 
 TRANSPOSES = [
     ((1, 3, 12, 20), (0, 2, 3, 1)),
@@ -71,6 +71,21 @@ def test_every_form_of_a_convolution(shape, kernel, monkeypatch):
     others = forms(module, "cheapest-convolutions", monkeypatch)
     assert len(others) == 2
     check(module, others)
+
+
+@pytest.mark.parametrize(("gain", "image"), [(0.3, (1, 1, 54, 16)), (0.2, (1, 9, 6, 16))])
+def test_pixels_of_an_image_go_in_a_row_where_that_saves_a_quarter(gain, image, monkeypatch):
+    rng, graph = np.random.default_rng(0), Graph()
+    weights = rng.integers(-127, 128, (5, 1, 1, 16))
+    y = graph.conv2d(graph.input((1, 9, 6, 16)), weights, rng.integers(-999, 999, 5), input_zero=4)
+    module = graph.module(graph.requantize(y, "i8", np.linspace(0.001, 0.003, 5)))
+    costs = iter((1000, round(1000 * (1 - gain))))
+    monkeypatch.setitem(COSTS, "any", lambda _: next(costs))
+    other = copy_of(module)
+    create("pixels-to-rows", {"target": "any"}).run(other)
+    (convolution,) = (op for op in walk(other) if op.name == "tosa.conv2d")
+    assert shape_of(convolution.operands[0]) == image
+    check(module, [other])
 
 
 @pytest.mark.parametrize("kernel", [(2, 2), (1, 1)])
