@@ -50,15 +50,19 @@ def _patches() -> Iterator[Row]:
     q, m, four = "i8 q", "i8 m", "d[4 * l + m] = a[l + m]"
     for name, align, text in (("w", 4, "vldrw.u32"), ("h", 2, "vldrh.u16")):
         operands, text = formals(d=q, a=m), f"{text} {{d}}, [{{a}}, {{o}}]"
-        yield Row(f"vldr{name}.i8.apart", 16, four, operands, text, align=align, apart="a", inner=4, dense=True)
+        yield Row(f"vldr{name}.i8.apart", 16, four, operands, text, align=align, apart="a", inner=(4,), dense=True)
     for memory, letter in (("i8", "b"), ("i32", "w")):
         operands, store = formals(d=f"{memory} m", a="i32 q"), f"vstr{letter}.32 {{a}}, [{{d}}, {{o}}]"
         name, meaning, width = f"vstr{letter}.i32.apart.2", "d[l + m] = a[2 * l + m]", BYTES[memory]
-        yield Row(name, 4, meaning, operands, store, align=width, masks=True, apart="d", inner=2)
+        yield Row(name, 4, meaning, operands, store, align=width, masks=True, apart="d", inner=(2,))
+    operands, meaning, store = formals(d=m, a=q), "d[l + m] = a[4 * l + 2 * m]", "vstrb.16 {a}, [{d}, {o}]"
+    yield Row("vstrb.i8.2.apart.2", 8, meaning, operands, store, apart="d", inner=(2,))
+    meaning = "d[l + m + h] = a[8 * l + 4 * m + 2 * h]"
+    yield Row("vstrb.i8.2.apart.2.2", 8, meaning, operands, store, apart="d", inner=(2, 2))
     four = "{{{a0}, {a1}, {a2}, {a3}}}"
     lines = "; ".join(f"vst4{part}.8 {four}, {{d}}" for part in range(4))
     operands, meaning = formals(d=m, a=q), "d[4 * l + m] = a[l + 16 * m]"
-    yield Row("vst4.i8", 64, meaning, operands, lines, moves=64, together="a", inner=4)
+    yield Row("vst4.i8", 64, meaning, operands, lines, moves=64, together="a", inner=(4,))
 
 
 def _words(dtype: str) -> Iterator[Row]:
@@ -121,7 +125,7 @@ def _moved_up() -> Row:
     """Three bytes of each word to where the next one lies."""
     operands, by = formals(d="i8 q", a="i8 q"), "{d}, {a}, #8"
     return Row(
-        "vsli.8", 12, "d[4 * l + m + 1] = a[4 * l + m]", operands, f"vsli.32 {by}", first=f"vshl.i32 {by}", inner=3
+        "vsli.8", 12, "d[4 * l + m + 1] = a[4 * l + m]", operands, f"vsli.32 {by}", first=f"vshl.i32 {by}", inner=(3,)
     )
 
 

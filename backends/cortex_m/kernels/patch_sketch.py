@@ -30,6 +30,8 @@ _MOST_TILES = 14
 _BLOCKS = (16, 32, 48, 64, 96, 128, 192)
 _PRODUCT, _MOVED, _TILE, _TURN, _ENTRY = 2, 1, 9, 8, 60
 """Cycles of a product or a patch, of one that moves on, of four results, of a channel, of the loop over these."""
+_PAIRED = 5
+"""Cycles more of a turn in which fours become bytes two by two, beside one less of each."""
 _COPY, _PIXEL = 16, 16
 """Cycles of four vectors that are interleaved, and of the loop over vectors of a pixel."""
 
@@ -49,12 +51,13 @@ class PatchSketch:
 
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
         """The numbers that are open: `tile`, the results that share a patch; `part`, those of a row that a turn over
-        channels computes; `packed` vectors in a turn of the copy; `block`, channels whose strips are made together."""
+        channels computes; `packed` vectors in a turn of the copy; whether fours of results become bytes two by two, `paired`; `block`, channels whose strips are made together."""
         g = self.geometry
         return {
             "tile": tuple(_TILES),
             "part": self.parts,
             "packed": (2, 1),
+            "paired": (0, 1),
             "block": (g.channels, *(n for n in _BLOCKS if n < g.channels and g.channels % n == 0)),
         }
 
@@ -75,8 +78,9 @@ class PatchSketch:
         rows, columns, deep = _TILES[str(knobs["tile"])]
         large = max(g.span) > DEEP
         result = RowResult(self.form, epilogue.element, epilogue.clamped, epilogue.table)
-        part, packed, block = (int(knobs[name]) for name in ("part", "packed", "block"))
-        t = Patched(g, self.multiples, result, rows, columns, deep and not large, part, packed, block)
+        part, packed, block, paired = (int(knobs[name]) for name in ("part", "packed", "block", "paired"))
+        deep = deep and not large
+        t = Patched(g, self.multiples, result, rows, columns, deep, part, packed, block, paired > 0)
         if t.extent[0] > FOUR * t.groups or (t.large and not (large and (rows, columns) == (PAIR, 1))):
             raise RefusedError(f"{t.extent} rows and columns are no patch")
         moves = t.large or not t.shared or g.stride == (1, 1)
@@ -86,6 +90,9 @@ class PatchSketch:
             raise RefusedError(f"strips of {t.extent[0]} rows, or one result at a time, are not made")
         if t.part < t.across or g.rows < t.rows or t.tiles > _MOST_TILES:
             raise RefusedError(f"{t.part} results in {g.rows} rows are no tiles of {t.rows} by {t.across}")
+        bytes_ = result.element == "i8" and not result.clamped and not result.table
+        if t.paired and not (bytes_ and t.part >= t.turn and t.rows * t.across == FOUR and not t.large):
+            raise RefusedError("no two fours of results become bytes together")
         if t.multiples > 1 and not t.whole:
             raise RefusedError("several results of a channel have no blocks of channels")
         if StripCopy(t, 0).elements < LANES * t.packed:
@@ -106,6 +113,7 @@ class PatchSketch:
         patches, products = several * (t.across if t.cells else 1), FOUR * several
         moved = products - patches if t.deep else 0
         turn = t.tiles * (_PRODUCT * (products + patches) + _MOVED * moved + _TILE) + _TURN
+        turn += t.paired * (_PAIRED - t.tiles)
         vectors = t.inside * t.block / LANES
         copies = t.groups * (vectors * (_COPY + 2 / t.packed) + _PIXEL * StripCopy(t, 0).entered)
         strips, blocks = -(-g.rows // t.rows), g.channels // t.block
@@ -129,6 +137,6 @@ def patch_sketch(
     found = PatchSketch(geometry, multiples, epilogue, rescale_form(constants), constants)
     for tile, part in itertools.product(_TILES, found.parts):
         with suppress(RefusedError):
-            found.numbers({"tile": tile, "part": part, "packed": 1, "block": geometry.channels})
+            found.numbers({"tile": tile, "part": part, "packed": 1, "paired": 0, "block": geometry.channels})
             return found
     return None

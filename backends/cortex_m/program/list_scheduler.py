@@ -45,8 +45,8 @@ class Ordered:
 def ordered(block: InstructionBlock, pipeline: Pipeline | None, hoisted: int = 0, turns: int = 1) -> Ordered:
     """List scheduling on the core's timings.
 
-    Where lifetimes interlock so that the registers do not hold them, fewer vectors live at a time, then some are kept
-    for what is under way, and then fewer loads are hoisted. Of a short turn, the best of several such orders is taken;
+    Where lifetimes interlock so that the registers do not hold them, fewer vectors live at a time, then each gets its
+    register as it starts, then some are kept for what is under way, and then fewer loads are hoisted. Of a short turn, the best of several such orders is taken;
     where there is none, what is given.
 
     Args:
@@ -63,15 +63,15 @@ def ordered(block: InstructionBlock, pipeline: Pipeline | None, hoisted: int = 0
         homes_of: dict[tuple[int, ...], dict[int, str]] = {}
         lived = dict[str, int]()
         for (most, spare), prefers in itertools.product(_attempts(len(block.vectors)), _PRIORITIES):
-            if spare and homes_of:
+            if (spare or (most == 0 and prefers == _PRIORITIES[0])) and homes_of:
                 break
-            if not spare and lived.get(prefers, most) < most:  # the order stays the same
+            if most and not spare and lived.get(prefers, most) < most:  # the order stays the same
                 continue
             try:
                 ordering = _Order(graph, most, spare, prefers, pipeline)
                 order = ordering.run()
                 lived[prefers] = ordering.lived
-                homes_of.setdefault(order, _allocate(graph, order))
+                homes_of.setdefault(order, _allocate(graph, order) if most else ordering.homes)
             except BackendError as error:
                 found = found or error
                 continue
@@ -120,8 +120,10 @@ def _unused(kind: str, count: int, used: Set[str]) -> list[str]:
 
 
 def _attempts(vectors: int) -> Iterator[tuple[int, int]]:
-    """How many vectors live at a time, and how many of them are kept for what is under way."""
+    """How many vectors live at a time, and how many of them are kept for what is under way; 0 where each gets its
+    register as it starts."""
     yield from ((most, 0) for most in range(vectors, max(0, vectors - 3), -1))
+    yield 0, 0
     yield from ((vectors, spare) for spare in range(1, vectors - 1))
 
 
@@ -129,10 +131,12 @@ class _Order:
     """List scheduling: what can start first goes first, then what is preferred, then what stands first.
 
     Vectors are started in the order in which they stand; at most `most` of them live at a time, and none is started
-    from nothing that would leave fewer than `spare` for the results of others.
+    from nothing that would leave fewer than `spare` for the results of others. Where `most` is 0, each takes a register
+    as it starts: that in which the next turn finds it, or any that is free, those last that are kept for the next turn.
 
     Attributes:
         lived: the most vectors that lived when one more was allowed.
+        homes: the registers that they took.
     """
 
     def __init__(self, graph: Dependences, most: int, spare: int, prefers: str, pipeline: Pipeline | None) -> None:
@@ -150,10 +154,13 @@ class _Order:
         begun = [i for i, node in enumerate(self.nodes) if node.gives is not None and not node.takes]
         free = prefers == "free"
         self.from_nothing = [i for i in begun if not free or self.nodes[i].access == "load" or not self.nodes[i].fed_by]
+        self.passed = sorted({*begun}.difference(self.from_nothing))
         self.fed_at = [0] * len(self.nodes)
         self.busy = {"int": 0, "mul": 0}
         self.clock = 0
         self.live = set(range(len(graph.crossing)))
+        self.homes = {value: graph.block.vectors[value] for value in self.live}
+        self.copies = {node.gives for node in self.nodes if node.copy is not None and not most}
         self.lived = 0
         self.busiest = self._busiest()
         self.behind = self._behind() if prefers == "longest" else [0] * len(self.nodes)
@@ -211,21 +218,45 @@ class _Order:
     def _may(self, number: int) -> bool:
         """Whether the registers allow it."""
         node = self.nodes[number]
-        if node.gives is None or (not node.instruction.apart and any(len(self.users[v]) == 1 for v in node.takes)):
+        if node.gives is None or (self.most and not node.instruction.apart and any(len(self.users[v]) == 1 for v in node.takes)):
             return True
+        if not self.most:
+            return self._register(number) is not None and self._leaves(number)
         live = len(self.live)
         if live >= (self.most if node.takes else self.most - self.spare):
             return False
         self.lived = max(self.lived, live)
         return True
 
+    def _leaves(self, number: int) -> bool:
+        """Whether registers are left for vectors that stand before one and have not started: free ones, or those of
+        vectors that others want before."""
+        passed = [i for i in self.passed if i < number]
+        if not passed:
+            return True
+        free = len(self.graph.block.vectors) - len(self.live) - 1
+        return free + sum(max(self.users[v], default=0) < passed[0] for v in self.live) >= len(passed)
+
+    def _register(self, number: int) -> str | None:
+        """That which a vector would take; None where there is none."""
+        node, vectors = self.nodes[number], self.graph.block.vectors
+        staying = self.live - (set() if node.instruction.apart else self._dying(number))
+        used = {self.homes[value] for value in staying}
+        if node.copy is not None:
+            return None if vectors[node.copy] in used else vectors[node.copy]
+        return next((register for register in reversed(vectors) if register not in used), None)
+
     def _dying(self, number: int) -> set[int]:
         """The vectors that nobody needs after this instruction."""
-        return {v for v in self.nodes[number].takes if len(self.users[v]) == 1}
+        return {v for v in self.nodes[number].takes if len(self.users[v]) == 1 and v not in self.copies}
 
     def _issue(self, number: int) -> None:
         node, at, pipe = self.nodes[number], self._start(number), self._pipe(number)
+        if number in self.passed:
+            self.passed.remove(number)
         self.stored = at if node.access == "store" else self.stored
+        if node.gives is not None and not self.most and (register := self._register(number)) is not None:
+            self.homes[node.gives] = register
         self.live -= self._dying(number)
         if node.gives is not None and (self.graph.users[node.gives] or node.copy is not None):
             self.live.add(node.gives)

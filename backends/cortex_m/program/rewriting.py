@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
@@ -38,6 +39,9 @@ How = Literal["read", "write", "add", "max", "min"]
 """How an element is used: `add`, `max` and `min` join another number to it."""
 JOINS: tuple[How, ...] = ("add", "max", "min")
 """What numbers may be joined by in any order."""
+
+LEVELS = "lmh"
+"""What counts lanes in the meaning of an instruction, from the outer level to the inner ones."""
 
 
 def seq(*parts: Statement) -> Statement:
@@ -185,7 +189,7 @@ def with_part(value: Value, old: Value, new: Value) -> Value:
 
 @lru_cache(maxsize=256)
 def meaning(row: Row) -> Assign | Reduce:
-    """What an instruction does in lane `l`, and `m` of the inner level, on its formal operands."""
+    """What an instruction does in lane `l`, and `m` and `h` of inner levels, on its formal operands."""
     return parse_statement(row.meaning)
 
 
@@ -208,16 +212,17 @@ def meaning_of(instr: Instr, lane: str = "l") -> For:
         return Access(start.buffer, (*outer, inner + formal.index[0].at(_strides(instr, formal.buffer, lane))))
 
     body: Statement = with_accesses(meaning(instr.row), actual)
-    if (inner := instr.row.inner) > 1:
-        body = For(f"{lane}m", inner, body)
-    return For(lane, instr.lanes // inner, body)
+    inner = instr.row.inner
+    for level, lanes in reversed([*zip(LEVELS[1:], inner, strict=False)]):
+        body = For(f"{lane}{level}", lanes, body)
+    return For(lane, instr.lanes // math.prod(inner), body)
 
 
 def _strides(instr: Instr, formal: str, lane: str) -> Mapping[str, Affine]:
-    """What lanes of both levels count of an operand."""
-    apart = formal == instr.row.apart
-    stride, inner = (instr.stride, instr.inner) if apart else (1, 1)
-    return {"l": Affine.of(lane) * stride, "m": Affine.of(f"{lane}m") * inner}
+    """What lanes of each level count of an operand."""
+    names = (lane, *(f"{lane}{level}" for level in LEVELS[1 : 1 + len(instr.row.inner)]))
+    strides = (instr.stride, *instr.inner) if formal == instr.row.apart else (1,) * len(names)
+    return {level: Affine.of(n) * stride for level, n, stride in zip(LEVELS, names, strides, strict=False)}
 
 
 @lru_cache(maxsize=256)
@@ -231,8 +236,9 @@ def _windows(row: Row) -> Mapping[str, Sequence[Affine]]:
 
 def window_bounds(instr: Instr, formal: str) -> tuple[int, int]:
     """The first and the last element that an instruction touches of an operand, counted from where that begins."""
-    inner = instr.row.inner
-    last, strides = {"l": instr.lanes // inner - 1, "lm": inner - 1}, _strides(instr, formal, "l")
+    inner, strides = instr.row.inner, _strides(instr, formal, "l")
+    last = {"l": instr.lanes // math.prod(inner) - 1}
+    last |= {f"l{level}": lanes - 1 for level, lanes in zip(LEVELS[1:], inner, strict=False)}
     ends = [index.at(strides).bounds(last) for index in _windows(instr.row).get(formal, ())]
     return min((low for low, _ in ends), default=0), max((high for _, high in ends), default=0)
 

@@ -23,7 +23,7 @@ class Row:
         name: unique among the rows of a core.
         lanes: how often `meaning` holds, for `l` = 0, 1, 2 ...
         meaning: a statement of the tree's language on the formal operands, e.g. `d += a[l] * b[l]`; where lanes lie at
-            two levels, `m` counts the inner ones.
+            several levels, `m` counts those of the second one, and `h` those of the third.
         formals: the operands.
         text: lines of assembly, `;` between them; `{name}` is an operand, `{between}` a vector that lives between them.
         reach: the least and the greatest offset of its memory operand, in bytes.
@@ -35,14 +35,14 @@ class Row:
         moves: how far, in bytes, the instruction may move the pointer of its memory operand on; 0 where it cannot.
         first: of one that adds up, the instruction that begins the sum at 0; empty for none.
         masks: whether a mask may keep lanes from it.
-        apart: its memory operand, where lanes of that may lie any number of elements apart, of two levels in strides of
-            their own; `{o}` in the text is the vector of their distances in bytes.
+        apart: its memory operand, where lanes of that may lie any number of elements apart, at each level in a stride of
+            its own; `{o}` in the text is the vector of their distances in bytes.
         gathers: its memory operand, of which data say what is read.
         early: whether it writes its result before it has read all operands.
         together: its operand of several registers that follow each other; empty for none.
         moves_in_place: whether the register that it reads becomes the one that it writes, whose other lanes hold
             anything; `{carry}` in the text is a general register of any content.
-        inner: lanes of the inner level; 1 where there is one level.
+        inner: lanes of each inner level, from outside; none where there is one level.
         dense: whether inner lanes of what may lie apart lie side by side.
     """
 
@@ -63,7 +63,7 @@ class Row:
     early: bool = False
     together: str = ""
     moves_in_place: bool = False
-    inner: int = 1
+    inner: tuple[int, ...] = ()
     dense: bool = False
 
     def __hash__(self) -> int:

@@ -187,14 +187,14 @@ class Instr:
     Args:
         limit: its first lanes that do something, where a mask keeps the others from it; 0 where all do.
         stride: elements from lane to lane of the operand that the row allows to lie apart.
-        inner: the same of lanes of the inner level.
+        inner: the same of lanes of each inner level.
     """
 
     row: Row
     operands: tuple[Access, ...]
     limit: int = 0
     stride: int = 1
-    inner: int = 1
+    inner: tuple[int, ...] = ()
 
     @property
     def lanes(self) -> int:
@@ -203,8 +203,7 @@ class Instr:
 
     def __str__(self) -> str:
         masked = f" for {self.limit} lanes" if self.limit else ""
-        inner = f" and {self.inner}" if self.row.inner > 1 else ""
-        apart = f" by {self.stride}{inner}" if self.row.apart else ""
+        apart = f" by {' and '.join(map(str, (self.stride, *self.inner)))}" if self.row.apart else ""
         return f"{self.row.name}({', '.join(map(str, self.operands))}){apart}{masked}"
 
 

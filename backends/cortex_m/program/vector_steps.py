@@ -271,27 +271,32 @@ def use_of(step: VectorStep, buffers: Mapping[str, Buffer]) -> PointerUse | None
 
 
 class Distances(NamedTuple):
-    """A vector of distances: lanes of so many bits, and bytes from lane to lane; of two levels, `inner` bytes between
-    lanes of a group of `together`; the first one is `beyond`."""
+    """A vector of distances: lanes of so many bits, and bytes from lane to lane; of each inner level its lanes, and the
+    bytes between these; the first one is `beyond`."""
 
     bits: int
     bytes: int
-    together: int = 1
-    inner: int = 0
+    inner: tuple[tuple[int, int], ...] = ()
     beyond: int = 0
 
     @property
     def name(self) -> str:
         """Its name in C."""
-        groups = f"_{self.together}_{self.inner}" if self.together > 1 else ""
+        groups = "".join(f"_{lanes}_{apart}" for lanes, apart in self.inner)
         beyond = f"_from_{self.beyond}" if self.beyond else ""
         return f"apart__{self.bits}_{self.bytes}{groups}{beyond}"
 
     @property
     def numbers(self) -> list[int]:
         """What its lanes hold."""
-        places = (divmod(lane, self.together) for lane in range(128 // self.bits))
-        return [self.beyond + group * self.bytes + lane * self.inner for group, lane in places]
+        return [self._number(lane) for lane in range(128 // self.bits)]
+
+    def _number(self, lane: int) -> int:
+        found = self.beyond
+        for lanes, apart in reversed(self.inner):
+            lane, at = divmod(lane, lanes)
+            found += at * apart
+        return found + lane * self.bytes
 
     @property
     def declared(self) -> str:
@@ -307,11 +312,12 @@ def distances(step: VectorStep) -> Distances | None:
         return None
     dtypes = {formal.name: BYTES[formal.dtype] for formal in row.formals}
     width = dtypes[row.apart]
-    bits, apart = 8 * max(dtypes.values()), step.instr.stride * width
-    together, inner = row.inner, step.instr.inner * width
+    bits, apart = 8 * REGISTERS["q"] // row.lanes, step.instr.stride * width
+    inner = tuple((lanes, stride * width) for lanes, stride in zip(row.inner, step.instr.inner, strict=True))
     if row.dense:
-        bits, together, inner = 8 * row.align, row.inner * width // row.align, row.align
-    return Distances(bits, apart, together, inner * (together > 1), step.beyond)
+        bits, together = 8 * row.align, row.inner[0] * width // row.align
+        inner = ((together, row.align),) if together > 1 else ()
+    return Distances(bits, apart, inner, step.beyond)
 
 
 def are_distances(step: VectorStep) -> bool:

@@ -7,6 +7,7 @@ Vectors that live in several, and general registers, have names of their own.
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -370,7 +371,7 @@ class _Vectors:
         for use, beyond in uses:
             b = self.buffers[use.buffer]
             end = b.bytes + SLACK * (b.memory in ("const", "scratch"))
-            span = beyond + max(_VECTOR, use.row.lanes // use.row.inner * use.stride)
+            span = beyond + max(_VECTOR, use.row.lanes // math.prod(use.row.inner) * use.stride)
             if use.where[self.loop.var] and bytes_ahead(use, self.loop, last) + span > end:
                 return True
         return False

@@ -13,11 +13,12 @@ from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.check import SLACK
 from tosaic.backends.cortex_m.program.legal import bounds_of
 from tosaic.backends.cortex_m.program.primitives.loops import with_loop
-from tosaic.backends.cortex_m.program.rewriting import at, mapped, mapped_down, meaning, nest_of, seq, touches, under
+from tosaic.backends.cortex_m.program.rewriting import LEVELS, at, mapped, mapped_down, meaning, nest_of, seq, touches, under
 from tosaic.backends.cortex_m.program.row import Row
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive
 from tosaic.backends.cortex_m.program.tree import (
     BYTES,
+    REGISTERS,
     Access,
     Assign,
     Buffer,
@@ -57,10 +58,10 @@ class Select(Primitive):
 
         def leaf(s: Statement) -> Statement | None:
             match s:
-                case For(body=For(body=Assign() | Reduce())) if s is not loop:
-                    return _matched(s, rows, buffers)
                 case For(body=Assign() | Reduce()) if s is not loop:
                     return _selected(s, rows, buffers, name)
+                case For(body=For()) if s is not loop and isinstance(nest_of(s)[1], Assign | Reduce):
+                    return _matched(s, rows, buffers)
                 case Assign() | Reduce():
                     return _selected(s, rows, buffers, name)
             return None
@@ -125,10 +126,10 @@ def _matched(s: For | Assign | Reduce, rows: _Rows, buffers: Mapping[str, Buffer
     assert isinstance(leaf, Assign | Reduce)
     if any(loop.step != 1 for loop in loops):
         return None
-    lanes, inner = math.prod(loop.extent for loop in loops), loops[1].extent if len(loops) > 1 else 1
+    lanes, inner = math.prod(loop.extent for loop in loops), tuple(loop.extent for loop in loops[1:])
     alike = [row for row in rows.get(_shape(leaf), ()) if row.inner == inner]
     exact = [(row, 0) for row in alike if row.lanes == lanes]
-    masked = [(row, lanes) for row in alike if row.masks and lanes < row.lanes and inner == 1]
+    masked = [(row, lanes) for row in alike if row.masks and lanes < row.lanes and not inner]
     found = [(row, limit, lanes > 1) for row, limit in (*exact, *masked)]
     # Of one lane, rows come first whose lanes lie as those of more would.
     for row, limit, counts in ([(row, limit, True) for row, limit, _ in found] if loops and lanes == 1 else []) + found:
@@ -168,8 +169,8 @@ class _Match:
 
     def __init__(self, row: Row, loops: Sequence[For], buffers: Mapping[str, Buffer], lanes: int, counts: bool) -> None:
         self.row, self.buffers, self.lanes, self.counts = row, buffers, lanes, counts
-        self.stride, self.inner = 1, 1
-        self.counted = dict(zip(("l", "m"), loops, strict=False))
+        self.stride, self.inner = 1, (1,) * len(loops[1:])
+        self.counted = dict(zip(LEVELS, loops, strict=False))
         self.formals = {formal.name: formal for formal in row.formals}
         self.bound: dict[str, Access] = {}
 
@@ -191,7 +192,8 @@ class _Match:
         where = b.address(actual.index)
         strides = {level: where[loop.var] for level, loop in self.counted.items()}
         if formal.buffer == self.row.apart:
-            self.stride, self.inner = strides.get("l", 0), strides.get("m", 1)
+            self.stride, *inner = strides.values() or (0,)
+            self.inner = tuple(inner)
             if not self._reaches(b):
                 return False
         elif self.counts and any(
@@ -211,9 +213,12 @@ class _Match:
 
     def _reaches(self, b: Buffer) -> bool:
         """Whether lanes lie as far apart in a buffer as the lanes of a vector hold, and not side by side."""
-        row, ends = self.row, [loop.extent - 1 for loop in self.counted.values()]
-        wide = row.align if row.dense else max(BYTES[formal.dtype] for formal in row.formals)
-        far = sum(end * stride for end, stride in zip(ends, (self.stride, self.inner), strict=False))
-        if row.dense and self.inner != 1:
+        row, extents = self.row, [loop.extent for loop in self.counted.values()]
+        wide = row.align if row.dense else REGISTERS["q"] // row.lanes
+        strides = (self.stride, *self.inner)
+        far = sum((extent - 1) * stride for extent, stride in zip(extents, strides, strict=False))
+        if row.dense and self.inner != (1,):
             return False
-        return self.stride not in (1, row.inner * self.inner) and 0 <= far * BYTES[b.dtype] < 1 << (8 * wide)
+        inside = [lanes * stride for lanes, stride in zip(row.inner, self.inner, strict=True)] or [1]
+        alike = list(strides[: len(inside)]) == inside
+        return not alike and 0 <= far * BYTES[b.dtype] < 1 << (8 * wide)

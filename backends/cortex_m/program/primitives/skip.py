@@ -7,7 +7,16 @@ from dataclasses import replace
 
 from tosaic.backends.cortex_m.program.legal import changed_in, elements_of, uses
 from tosaic.backends.cortex_m.program.primitives.loops import plain, renamed, with_loop
-from tosaic.backends.cortex_m.program.rewriting import accesses, at, mapped_down, own_buffers, seq, written_by
+from tosaic.backends.cortex_m.program.rewriting import (
+    accesses,
+    at,
+    mapped,
+    mapped_down,
+    own_buffers,
+    seq,
+    touches,
+    written_by,
+)
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive
 from tosaic.backends.cortex_m.program.tree import (
     Access,
@@ -20,42 +29,46 @@ from tosaic.backends.cortex_m.program.tree import (
     RefusedError,
     Seq,
     Statement,
+    walk,
 )
 
 
 @PRIMITIVES.register
 class Skip(Primitive):
     """`skip(x, S)`: the last turn of loop `x`, which starts early, comes before the one before it, and leaves out those
-    elements of `S` of which nothing is left after that; names in the two end in `_e` and `_f`."""
+    elements of `S`, and of other sums that are named, of which nothing is left after that, and what is made of nothing
+    else; names in the two end in `_e` and `_f`."""
 
     name = "skip"
-    takes = ("plain", "own")
+    takes = ("plain", "own", "own")
+    optional = 1
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
-        loop, b = plain(program.loop(str(arguments[0]))), program.buffer(str(arguments[1]))
-        if not loop.early or b.name not in own_buffers(loop.body):
-            raise RefusedError(f"the last turn of `{loop.var}` does not start early, with {b.name} of its own")
+        loop, sums = plain(program.loop(str(arguments[0]))), [program.buffer(str(name)) for name in arguments[1:]]
+        if not loop.early or not {b.name for b in sums} <= own_buffers(loop.body):
+            names = " and ".join(b.name for b in sums)
+            raise RefusedError(f"the last turn of `{loop.var}` does not start early, with {names} of its own")
         if any(use.how != "write" for _, found in changed_in(program, loop) for use in found):
             raise RefusedError(f"turns of `{loop.var}` do more than write")
         *others, before, last = loop.positions
         early, again = (at(loop.body, {loop.var: position}) for position in (last, before))
         written = _changes(loop.body)
-        reach = _Reach(program.buffers, b, written)
-        reach.walk(early, {})
         overwritten = {
             (use.access.buffer, place)
             for use in uses(again)
             if use.access.buffer in written and use.how == "write" and use.sure
             for place in elements_of(program.buffers[use.access.buffer].address(use.access.index), use.loops)
         }
-        dead = {element for element in range(b.size) if reach.ends_of(element) <= overwritten}
-        if not dead:
-            raise RefusedError(f"what is left of all of {b.name} stays")
-        early = renamed(program, _without(early, b, dead), "_e")
-        found = seq(early, renamed(program, again, "_f"))
+        found = early
+        for b in sums:
+            reach = _Reach(program.buffers, b, written)
+            reach.walk(early, {})
+            found = _without(found, b, {element for element in range(b.size) if reach.ends_of(element) <= overwritten})
+        if found is early:
+            raise RefusedError(f"what is left of all of {' and '.join(b.name for b in sums)} stays")
+        found = seq(renamed(program, _made_of_something(found), "_e"), renamed(program, again, "_f"))
         if others:
-            step = loop.step
-            found = seq(replace(loop, extent=len(others) * step, early=False), found)
+            found = seq(replace(loop, extent=len(others) * loop.step, early=False), found)
         return with_loop(program, loop, found)
 
 
@@ -119,3 +132,27 @@ def _without(s: Statement, b: Buffer, dead: set[int]) -> Statement:
         return seq() if place.terms == () and place.const in dead else s
 
     return mapped_down(s, one)
+
+
+def _made_of_something(s: Statement) -> Statement:
+    """A turn without what is made of buffers of its own that nothing begins, and what makes those that nothing reads."""
+    own, before = own_buffers(s), None
+    while s != before:
+        before = s
+        read = {a.buffer for how, a in touches(s) if how == "read"}
+        begun = {
+            part.target.buffer
+            for part in walk(s)
+            if isinstance(part, Assign) and part.target.buffer not in {a.buffer for a in accesses(part.value)}
+        }
+        idle = own - (begun & read)
+        s = mapped(s, lambda part: _busy(part, idle))
+    return s
+
+
+def _busy(s: Statement, idle: Set[str]) -> Statement:
+    """A statement, or none where it uses such buffers, or holds nothing."""
+    if isinstance(s, Assign | Reduce) and any(a.buffer in idle for _, a in touches(s)):
+        return seq()
+    nothing = isinstance(s, For | Alloc) and s.body == seq()
+    return seq() if nothing else seq(*s.body) if isinstance(s, Seq) else s

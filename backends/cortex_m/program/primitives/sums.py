@@ -162,7 +162,7 @@ def held(value: Value, program: Program) -> str:
 @PRIMITIVES.register
 class Part(Primitive):
     """`part(out, sat16, n, E, scratch, i16)`: the part of what `out` is assigned that begins with `sat16` is computed
-    first, for all of a turn of loop `n`, into `E`."""
+    first, for all of a turn of loop `n`, into `E`. What is computed of it comes last in the turn, where it can."""
 
     name = "part"
     takes = ("buffer", "op", "loop", "name", "memory", "dtype")
@@ -199,8 +199,11 @@ class Part(Primitive):
         made = at(Assign(Access(new, index), value), {old: Affine.of(name) for old, name in names.items()})
         copies = nested(made, **{names[f.var]: f.extent for f in counted})
         used = Assign(statement.target, with_part(statement.value, value, Access(new, index)))
-        body = Alloc(buffer, seq(copies, exchanged(home, statement, used)))
-        return with_loop(program, loop, replace(loop, body=exchanged(loop.body, home, body)))
+        last, rest = self._last(loop.body, home), exchanged(home, statement, used)
+        if {a.buffer for a in accesses(used.value)} & (own_buffers(last) | written_by(last)):
+            last = home
+        body = Alloc(buffer, seq(exchanged(last, home, copies), rest))
+        return with_loop(program, loop, replace(loop, body=exchanged(loop.body, last, body)))
 
     def _home(self, turn: Statement, statement: Statement, read: set[str]) -> Statement | None:
         """The largest part of a turn that holds a statement, and makes nothing of what is read; None where there is
@@ -214,6 +217,16 @@ class Part(Primitive):
                 case _:
                     return None
         return turn
+
+    def _last(self, turn: Statement, home: Statement) -> Statement:
+        """The largest part of a turn that `home` is the last statement of."""
+        found = turn
+        while turn is not home:
+            if isinstance(turn, Seq) and not stands_in(home, turn.body[-1]):
+                found = turn = next(part for part in turn.body if stands_in(home, part))
+            else:
+                turn = turn.body[-1] if isinstance(turn, Seq) else turn.body
+        return found
 
 
 @PRIMITIVES.register

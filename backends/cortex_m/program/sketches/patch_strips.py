@@ -26,6 +26,7 @@ class Patched:
         part: results of a row that a turn over channels computes.
         packed: vectors of a row that a turn of the copy packs.
         block: channels whose strips are made together.
+        paired: whether two fours of results become bytes, and are stored, as one vector.
     """
 
     geometry: Geometry
@@ -37,6 +38,7 @@ class Patched:
     part: int
     packed: int
     block: int
+    paired: bool = False
 
     @property
     def channel(self) -> str:
@@ -101,7 +103,7 @@ class Patched:
 
     @property
     def tile(self) -> str:
-        """The loop over fours of results."""
+        """The loop over tiles: fours of results, or pairs of fours."""
         return "xp" if self.apart_parts else "x"
 
     @property
@@ -111,8 +113,35 @@ class Patched:
 
     @property
     def tiles(self) -> int:
-        """Fours of results in a turn."""
+        """Fours of results in a turn over channels."""
         return -(-self.part // self.across)
+
+    @property
+    def four(self) -> str:
+        """The loop over fours of results."""
+        return "xh" if self.paired else self.tile
+
+    @property
+    def turn(self) -> int:
+        """Results of a row in a turn of the loop over tiles."""
+        return self.across * (1 + self.paired)
+
+    @property
+    def skips(self) -> bool:
+        """Whether the last turn of the loop over tiles begins early."""
+        return self.part % self.turn > 0
+
+    @property
+    def first(self) -> str:
+        """The first vector that a turn over channels makes."""
+        if not self.skips or self.part > 2 * self.turn:
+            return "u0"
+        return "u0_1_e" if self.part % self.turn <= self.across < self.turn else "u0_e"
+
+    @property
+    def lanes(self) -> tuple[str, ...]:
+        """The loops over four results."""
+        return (*(("yi",) if self.shared else ()), *(("xi",) if self.across > 1 else ()))
 
     @property
     def extent(self) -> tuple[int, int]:

@@ -33,10 +33,8 @@ def patched(t: Patched) -> Iterator[str]:
         yield from copy.padding()
     if t.alone:
         yield "fuse(v0, v1)"
-    first = "u0"
-    if t.part % t.across:
-        yield f"skip({t.tile}, S)"
-        first = "u0_e" if t.tiles == 2 else "u0"
+    if t.skips:
+        yield f"skip({t.tile}, S{', S_1' * t.paired})"
     for copy in copies:
         yield from copy.turned()
     if t.crowded:
@@ -44,14 +42,16 @@ def patched(t: Patched) -> Iterator[str]:
     else:
         yield from turned(t.channel, t.turns, early=False)
     if t.turns > 1:
-        yield f"pipeline({t.channel}, {first})"
+        yield f"pipeline({t.channel}, {t.first})"
 
 
 def _values(t: Patched) -> Iterator[str]:
     """How results are computed."""
     form = "nearest" if t.result.form == "rounded" else t.result.form
     yield f"rewrite(out, {form})"
-    if t.result.element == "i8":
+    if t.paired:
+        yield "rewrite(out, narrow)"
+    elif t.result.element == "i8":
         yield f"rewrite(out, {'bounded' if t.result.clamped else 'lanes'})"
     if t.result.table:
         yield "rewrite(out, indexed)"
@@ -72,12 +72,14 @@ def _tiles(t: Patched) -> Iterator[str]:
         yield from (f"reorder(yi, {loop})" for loop in (*several, n, "x"))
     if t.apart_parts:
         yield from (f"split(x, xp, {t.part}{', early' * (g.columns % t.part > 0)})", f"reorder({n}, x)")
+    if t.paired:
+        yield f"split({t.tile}, xh, {t.turn}{', early' * t.skips})"
     if t.across > 1:
-        yield f"split({t.tile}, xi, {t.across}{', early' * (t.part % t.across > 0)})"
+        yield f"split({t.four}, xi, {t.across}{', early' * (t.skips and not t.paired)})"
     if t.rows > 1 and t.across > 1:
         yield "reorder(xi, yi)"
     yield f"reorder_dims(P, {'d0321' if t.groups > 1 else 'd0312'})"
-    yield from ("compute_at(S, y)", "compute_at(P, y)", f"compute_at(S, {t.tile})")
+    yield from ("compute_at(S, y)", "compute_at(P, y)", f"compute_at(S, {t.four})")
 
 
 def _strips(t: Patched) -> Iterator[str]:
@@ -115,7 +117,7 @@ def _sums(t: Patched) -> Iterator[str]:
     if t.shared:
         down, right = t.geometry.stride
         yield from (f"slide(vw1, {FOUR}, {down})", *_laid_out(t), f"overlay(w, {1 + t.several}, {FOUR * right})")
-    around = t.tile if t.shared else "sxb"
+    around = t.four if t.shared else "sxb"
     yield from (f"stage(P, {around}, v, scratch)", "merge_dims(v, 0)", f"fuse({column}, {row})", "place(v, q)")
 
 
@@ -137,7 +139,7 @@ def _deep_sums(t: Patched) -> Iterator[str]:
         yield from (f"split(kx, t, {PAIR})", "reorder(syb, kx)")
     column = "t" if several else "kx"
     yield from (*_laid_out(t), f"merge_dims(w, {2 + several + t.several})")
-    around = "kx" if several else "sxb" if t.cells else t.tile
+    around = "kx" if several else "sxb" if t.cells else t.four
     yield from (f"stage(P, {around}, v, scratch)", "merge_dims(v, 0)", f"fuse({column}, r)", "place(v, q)")
     yield from (f"push(syb, v, {t.geometry.stride[0]})", f"stage(w, {t.channel}, vw, q)")
 
@@ -163,27 +165,51 @@ def _laid_out(t: Patched) -> Iterator[str]:
 
 def _finish(t: Patched) -> Iterator[str]:
     """From four sums to results, which lie apart."""
-    yield f"stage(out, {t.tile}, o, scratch, i32)"
-    lanes = "xi" if t.across > 1 else "yi"
-    if t.shared and t.across > 1:
-        yield "fuse(yi, xi)"
-    if t.rows * t.across < FOUR:
-        yield f"lengthen(o, 0, {FOUR})"
-    placed = "place(o, q)"
-    if t.result.element == "i8":
-        yield placed
+    lanes = t.lanes[-1]
+    if t.paired:
+        yield from _pairs(t)
+        lanes = f"E{len(t.lanes) - 1}"
+    else:
+        yield f"stage(out, {t.tile}, o, scratch, i32)"
+        if len(t.lanes) > 1:
+            yield "fuse(yi, xi)"
+        if t.rows * t.across < FOUR:
+            yield f"lengthen(o, 0, {FOUR})"
+        if t.result.element == "i8":
+            yield "place(o, q)"
     yield from ("merge_dims(S)", "place(S, r)")
     factors, turn = len(t.result.factors), t.tile if t.sparing else t.channel
     yield from (f"interleave(f, {', '.join(t.result.factors)})", f"stage(f, {turn}, k, r)")
     if factors > 2 and not t.sparing:
         yield "split(k0, kp, 2)" if factors == 4 else "cut(k0, 2)"
-    numbers = [*(["zero"] if t.result.element == "i8" else []), *t.result.bounds]
+    zero = "zero_half" if t.paired else "zero"
+    numbers = [*([zero] if t.result.element == "i8" else []), *t.result.bounds]
     yield from (f"stage({number}, y, {number}_r, r)" for number in numbers)
     where = "x" if t.crowded else t.tile
     yield from (f"spread({number}_r, {where}, q{number}, q, i32, {lanes})" for number in t.spread)
     yield f"unfold({lanes}, u, q)"
     if t.result.element != "i8":
-        yield placed
+        yield "place(o, q)"
+    if t.paired:
+        yield "write_out(xh)"
+
+
+def _pairs(t: Patched) -> Iterator[str]:
+    """Halves of two fours of results, those of each pixel side by side: `E`, and `F` with the zero point. These become
+    bytes together, `B`, each with room behind it."""
+    lanes = len(t.lanes)
+    for source, new in (("out", "F"), ("F", "E")):
+        yield from (f"part({source}, sat16, xh, {new}, scratch, i16)", f"expand({new}, xh)", "distribute(xh)")
+    yield f"part(out, sat8, {t.tile}, B, scratch, i8)"
+    yield from (f"reorder(xhc, F{i})" for i in range(lanes))
+    yield from (f"reorder(B0, B{i + 1})" for i in range(lanes))
+    yield from (f"reorder(xhb, {lane})" for lane in t.lanes)
+    for name in "EFB":
+        yield from (f"reorder_dims({name}, d1{'2' * (lanes > 1)}0)", *[f"merge_dims({name}, 0)"] * lanes)
+    if lanes > 1:
+        yield from ("fuse(E0, E1)", "fuse(F0, F1)", "fuse(B1, B2)")
+    yield from ("space(B, 2)", f"fuse(F{lanes - 1}, xhc)", f"fuse(B{lanes}, B0)")
+    yield from (f"place({name}, q)" for name in "EFB")
 
 
 def _grouped(t: Patched) -> Iterator[str]:
