@@ -27,6 +27,7 @@ _PRIORITIES = ("busiest", "loads", "free", "longest", "first")
 vectors of sums; what others wait for longest; what stands first. All are compared."""
 _WINDOW = 48
 """How many of the instructions that stand next are chosen from."""
+_NO_FIT = "the vectors of a turn do not fit the registers"
 
 
 @dataclass(frozen=True)
@@ -46,8 +47,8 @@ def ordered(block: InstructionBlock, pipeline: Pipeline | None, hoisted: int = 0
     """List scheduling on the core's timings.
 
     Where lifetimes interlock so that the registers do not hold them, fewer vectors live at a time, then each gets its
-    register as it starts, then some are kept for what is under way, and then fewer loads are hoisted. Of a short turn, the best of several such orders is taken;
-    where there is none, what is given.
+    register as it starts, then some are kept for what is under way, and then fewer loads are hoisted. Of a short turn,
+    the best of several such orders is taken; where there is none, what is given.
 
     Args:
         pipeline: timings; None keeps the order that is given.
@@ -159,7 +160,9 @@ class _Order:
         self.busy = {"int": 0, "mul": 0}
         self.clock = 0
         self.live = set(range(len(graph.crossing)))
-        self.homes = {value: graph.block.vectors[value] for value in self.live}
+        self.homes = dict(zip(self.live, graph.block.vectors, strict=False))
+        if len(self.homes) < len(self.live):
+            raise BackendError(_NO_FIT)
         self.copies = {node.gives for node in self.nodes if node.copy is not None and not most}
         self.lived = 0
         self.busiest = self._busiest()
@@ -177,7 +180,7 @@ class _Order:
         for end in range(_WINDOW, _WINDOW + len(self.nodes)):
             choices = [i for i in self.ready if i < end and (i == first or i not in starts) and self._may(i)]
             if not choices:
-                raise BackendError("the vectors of a turn do not fit the registers")
+                raise BackendError(_NO_FIT)
             best = min(choices) if self.graph.decode is None else min(choices, key=self._rank)
             if best == first:
                 first = next(begun, None)
@@ -218,10 +221,12 @@ class _Order:
     def _may(self, number: int) -> bool:
         """Whether the registers allow it."""
         node = self.nodes[number]
-        if node.gives is None or (self.most and not node.instruction.apart and any(len(self.users[v]) == 1 for v in node.takes)):
+        if node.gives is None:
             return True
         if not self.most:
             return self._register(number) is not None and self._leaves(number)
+        if not node.instruction.apart and any(len(self.users[v]) == 1 for v in node.takes):
+            return True
         live = len(self.live)
         if live >= (self.most if node.takes else self.most - self.spare):
             return False
@@ -299,7 +304,7 @@ def _allocate(graph: Dependences, order: Sequence[int]) -> dict[int, str]:
             continue
         fitting = [r for r in starts if starts[r] <= births[value] and deaths[value] <= ends[r]]
         if not fitting:
-            raise BackendError("the vectors of a turn do not fit the registers", why="their lifetimes interlock")
+            raise BackendError(_NO_FIT, why="their lifetimes interlock")
         homes[value] = min(fitting, key=lambda r: (-starts[r], ends[r]))
         ends[homes[value]] = births[value]
     return homes

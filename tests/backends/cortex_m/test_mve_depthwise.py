@@ -136,18 +136,40 @@ def test_blocks_of_channels_take_less_memory(kernel, tile):
     assert scratch[16] < scratch[64] / 3
 
 
+@pytest.mark.parametrize(
+    ("shape", "options"),
+    [
+        ((1, 6, 8, 16), {}),
+        ((2, 5, 5, 16), {"shifts": (31, 31)}),
+        ((1, 4, 6, 32), {"shifts": (33, 40)}),
+        ((1, 4, 11, 16), {"shifts": (28, 36)}),
+        ((1, 11, 23, 16), {"stride": (2, 2)}),
+    ],
+    ids=str,
+)
+def test_fours_of_results_become_bytes_two_by_two(tmp_path, shape, options):
+    """Whatever of the last pair of a row the pair before has computed."""
+    layer = mve_layers.depthwise(np.random.default_rng(21), shape, (3, 3), pad=SQUARE, **options)
+    cases = [layer.case(FAMILY, each) for each in itertools.islice(legal(layer, paired=1), 6)]
+    assert cases
+    for case, outcome in zip(cases, run_cases(cases, tmp_path), strict=True):
+        assert outcome.exact, outcome
+        assert "vstrb.16" in case.source.text
+        assert "vstrb.32" not in case.source.text
+
+
 def test_gathers_of_a_tile_begin_at_one_pointer():
     """Windows two columns apart, of 16 channels in strips of four rows: 128 bytes."""
     layer = mve_layers.depthwise(np.random.default_rng(11), (1, 8, 8, 16), (3, 3), stride=(2, 2), pad=(0, 1, 0, 1))
     what = FAMILY.vector_sketches(layer.workload(FAMILY))["patches"]
-    kernel = built(what, assigned({"tile": "1x1", "part": 4, "packed": 1, "block": 16}), CORTEX_M55)
+    kernel = built(what, assigned({"tile": "1x1", "part": 4, "packed": 1, "block": 16, "paired": 0}), CORTEX_M55)
     assert "_from_128" in kernel.text
     assert kernel.text.count("vldrw.u32 q") > kernel.text.count("addw %[p")
 
 
 def test_rows_that_no_window_meets_are_not_read():
     layer = mve_layers.depthwise(np.random.default_rng(11), (1, 8, 8, 16), (3, 3), stride=(2, 2), pad=(0, 1, 0, 1))
-    (schedule,) = legal(layer, tile="1x1", part=4, packed=1)
+    (schedule,) = legal(layer, tile="1x1", part=4, packed=1, paired=0)
     text = FAMILY.generate(layer.workload(FAMILY), schedule, CORTEX_M55).text
     copies = text[: text.index("vst43.8")].rpartition("1:")[2]
     assert copies.count("vldrw.u32") == 3
@@ -213,7 +235,7 @@ def test_steps_by_hand_begin_with_the_program_that_takes_them(name):
 def test_steps_tree_and_c_of_one_schedule_stay_what_they_are():
     layer = mve_layers.depthwise(np.random.default_rng(0), (1, 2, 4, 16), (3, 3), pad=SQUARE)
     what = FAMILY.vector_sketches(layer.workload(FAMILY))["patches"]
-    kernel = built(what, assigned({"tile": "2x2", "part": 4, "packed": 1, "block": 16}), CORTEX_M55)
+    kernel = built(what, assigned({"tile": "2x2", "part": 4, "packed": 1, "block": 16, "paired": 0}), CORTEX_M55)
     steps = "".join(f"{step}\n" for step in kernel.steps)
     about = f"{kernel.cycles} cycles, {kernel.scratch} bytes of working memory\n"
     assert_golden_text("program_patches.txt", f"{steps}\n{listing(kernel.program)}\n{about}\n{kernel.text}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 
 import numpy as np
@@ -14,7 +15,7 @@ from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.interpret import interpreted
 from tosaic.backends.cortex_m.program.kernel import Built
 from tosaic.backends.cortex_m.program.print_c import Printer
-from tosaic.backends.cortex_m.program.rewriting import accesses, changes_target, meaning, seq
+from tosaic.backends.cortex_m.program.rewriting import LEVELS, accesses, changes_target, meaning, seq
 from tosaic.backends.cortex_m.program.row import Formal, Row
 from tosaic.backends.cortex_m.program.tree import (
     BYTES,
@@ -36,8 +37,8 @@ from tosaic.backends.cortex_m.program.tree import (
 TURNS = 8
 APART_OF = {False: 3, True: 12}
 """Elements from lane to lane, where these may lie apart: of words, or others."""
-INNER = 8
-"""The same of lanes of the inner level."""
+INNER = (8, 17)
+"""The same of lanes of inner levels."""
 SHIFTS = {"sat_shl": (0, 31), "round_shift": (-31, 32), "shift": (-31, 32), "logical_shift": (-31, 32)}
 """The amounts that shifts by a vector are tested with."""
 _LESS = (0, 1, 2, 4, 8, 10, 12, 16, 18, 20, 24, 28, 31)
@@ -73,11 +74,10 @@ def elements(row: Row, formal: Formal) -> int:
     what = meaning(row)
     found = [a.index for a in (*accesses(what.value), what.target) if a.buffer == formal.name]
     apart = formal.name == row.apart
-    lanes = {
-        "l": Affine.of("l") * (APART_OF[row.dense] if apart else 1),
-        "m": Affine.of("m") * _inner(row, apart=apart),
-    }
-    ends = {"l": row.lanes // row.inner - 1, "m": row.inner - 1}
+    strides = (APART_OF[row.dense] if apart else 1, *_inner(row, apart=apart))
+    lanes = {level: Affine.of(level) * stride for level, stride in zip(LEVELS, strides, strict=False)}
+    counts = (row.lanes // math.prod(row.inner), *row.inner)
+    ends = {level: count - 1 for level, count in zip(LEVELS, counts, strict=False)}
     last = max((index[0].at(lanes).bounds(ends)[1] for index in found if index), default=0)
     unit = 1 if formal.memory == "m" else REGISTERS[formal.memory] // BYTES[formal.dtype]
     return -(-(last + 1) // unit) * unit
@@ -205,9 +205,9 @@ def _is_in_memory(row: Row) -> bool:
     return any(formal.memory == "m" for formal in row.formals)
 
 
-def _inner(row: Row, *, apart: bool) -> int:
-    """Elements between lanes of the inner level."""
-    return INNER if apart and row.inner > 1 and not row.dense else 1
+def _inner(row: Row, *, apart: bool) -> tuple[int, ...]:
+    """Elements between lanes of inner levels."""
+    return INNER[: len(row.inner)] if apart and not row.dense else (1,) * len(row.inner)
 
 
 def _leaves_lanes(row: Row) -> bool:
