@@ -51,7 +51,8 @@ class PatchSketch:
 
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
         """The numbers that are open: `tile`, the results that share a patch; `part`, those of a row that a turn over
-        channels computes; `packed` vectors in a turn of the copy; whether fours of results become bytes two by two, `paired`; `block`, channels whose strips are made together."""
+        channels computes; `packed` vectors in a turn of the copy; `paired`, whether fours of results become bytes two
+        by two; `block`, channels whose strips are made together."""
         g = self.geometry
         return {
             "tile": tuple(_TILES),

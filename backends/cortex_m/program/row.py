@@ -35,8 +35,8 @@ class Row:
         moves: how far, in bytes, the instruction may move the pointer of its memory operand on; 0 where it cannot.
         first: of one that adds up, the instruction that begins the sum at 0; empty for none.
         masks: whether a mask may keep lanes from it.
-        apart: its memory operand, where lanes of that may lie any number of elements apart, at each level in a stride of
-            its own; `{o}` in the text is the vector of their distances in bytes.
+        apart: its memory operand, where lanes of that may lie any number of elements apart, at each level in a
+            stride of its own; `{o}` in the text is the vector of their distances in bytes.
         gathers: its memory operand, of which data say what is read.
         early: whether it writes its result before it has read all operands.
         together: its operand of several registers that follow each other; empty for none.

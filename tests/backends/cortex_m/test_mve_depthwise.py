@@ -158,6 +158,20 @@ def test_fours_of_results_become_bytes_two_by_two(tmp_path, shape, options):
         assert "vstrb.32" not in case.source.text
 
 
+def test_pairs_of_a_long_row_take_fewer_cycles_and_those_of_a_short_one_more():
+    """Two vectors are free beside weights and distances, so a short row waits for its last pair."""
+
+    def cycles(columns: int, paired: int) -> int:
+        rng = np.random.default_rng(22)
+        layer = mve_layers.depthwise(rng, (1, 4, columns, 16), (3, 3), shifts=(31, 31), pad=SQUARE)
+        what = FAMILY.vector_sketches(layer.workload(FAMILY))["patches"]
+        knobs = {"tile": "2x2", "part": columns, "packed": 1, "block": 16, "paired": paired}
+        return built(what, assigned(knobs), CORTEX_M55).cycles
+
+    assert cycles(24, 1) < 0.97 * cycles(24, 0)
+    assert cycles(5, 1) > cycles(5, 0)
+
+
 def test_gathers_of_a_tile_begin_at_one_pointer():
     """Windows two columns apart, of 16 channels in strips of four rows: 128 bytes."""
     layer = mve_layers.depthwise(np.random.default_rng(11), (1, 8, 8, 16), (3, 3), stride=(2, 2), pad=(0, 1, 0, 1))

@@ -13,7 +13,17 @@ from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.check import SLACK
 from tosaic.backends.cortex_m.program.legal import bounds_of
 from tosaic.backends.cortex_m.program.primitives.loops import with_loop
-from tosaic.backends.cortex_m.program.rewriting import LEVELS, at, mapped, mapped_down, meaning, nest_of, seq, touches, under
+from tosaic.backends.cortex_m.program.rewriting import (
+    LEVELS,
+    at,
+    mapped,
+    mapped_down,
+    meaning,
+    nest_of,
+    seq,
+    touches,
+    under,
+)
 from tosaic.backends.cortex_m.program.row import Row
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive
 from tosaic.backends.cortex_m.program.tree import (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Set
 from dataclasses import replace
+from functools import partial
 
 from tosaic.backends.cortex_m.program.legal import changed_in, elements_of, uses
 from tosaic.backends.cortex_m.program.primitives.loops import plain, renamed, with_loop
@@ -135,7 +136,7 @@ def _without(s: Statement, b: Buffer, dead: set[int]) -> Statement:
 
 
 def _made_of_something(s: Statement) -> Statement:
-    """A turn without what is made of buffers of its own that nothing begins, and what makes those that nothing reads."""
+    """A turn without what is made of its own buffers that nothing begins, and what makes those that nothing reads."""
     own, before = own_buffers(s), None
     while s != before:
         before = s
@@ -146,11 +147,11 @@ def _made_of_something(s: Statement) -> Statement:
             if isinstance(part, Assign) and part.target.buffer not in {a.buffer for a in accesses(part.value)}
         }
         idle = own - (begun & read)
-        s = mapped(s, lambda part: _busy(part, idle))
+        s = mapped(s, partial(_busy, idle))
     return s
 
 
-def _busy(s: Statement, idle: Set[str]) -> Statement:
+def _busy(idle: Set[str], s: Statement) -> Statement:
     """A statement, or none where it uses such buffers, or holds nothing."""
     if isinstance(s, Assign | Reduce) and any(a.buffer in idle for _, a in touches(s)):
         return seq()
