@@ -221,11 +221,11 @@ class Part(Primitive):
     def _last(self, turn: Statement, home: Statement) -> Statement:
         """The largest part of a turn that `home` is the last statement of."""
         found = turn
-        while turn is not home:
-            if isinstance(turn, Seq) and not stands_in(home, turn.body[-1]):
-                found = turn = next(part for part in turn.body if stands_in(home, part))
-            else:
-                turn = turn.body[-1] if isinstance(turn, Seq) else turn.body
+        while isinstance(turn, Alloc | Seq) and turn is not home:
+            inner = turn.body if isinstance(turn, Alloc) else next(p for p in turn.body if stands_in(home, p))
+            if isinstance(turn, Seq) and inner is not turn.body[-1]:
+                found = inner
+            turn = inner
         return found
 
 
