@@ -47,7 +47,6 @@ def share_formats(prepared: GraphModule, states: int = 0) -> None:
             sharing.share_state(node)
         elif isinstance(op, Arithmetic):
             sharing.share_zeros(node)
-            sharing.share_masked(node)
         if result is None:
             continue
         if isinstance(op, Averaged):
@@ -61,6 +60,8 @@ def share_formats(prepared: GraphModule, states: int = 0) -> None:
                     sharing.replace(operand, result)
     sharing.share_kept(states)
     sharing.share_methods()
+    for node in prepared.graph.nodes:
+        sharing.share_masked(node)
 
 
 @dataclass
@@ -99,26 +100,29 @@ class _Sharing(Calibrated):
                 self._give(zeros, min(known, key=self.scale))
 
     def share_masked(self, total: Node) -> None:
-        """Let scores to which a mask alone is added have the format of their sum, which a softmax reads."""
+        """Let scores to which a mask alone is added have the format of their sum, which a softmax reads.
+
+        It comes last: what an observer includes later may give it another range, and the scores would lose theirs.
+        """
         result = self.result(total)
         if total.target is not torch.ops.aten.add.Tensor or total.kwargs or result is None or result.depth == math.inf:
             return
         operands = [found for one in total.all_input_nodes if (found := self.observer(one))]
         for scores, mask in itertools.permutations(operands, 2):
             alike = (scores.dtype, scores.qscheme) == (result.dtype, result.qscheme)
-            if alike and mask.is_zero_or_below(-result.depth) and self.reads_only(total, scores):
+            if alike and mask.is_zero_or_below(-result.depth) and self.gives_only(scores, result):
                 for call in list(self.calls(scores)):
-                    self._scale_as(arguments(call)[0], result)
+                    self._scale_as(arguments(call)[0], scores, result)
                 self._give(scores, result)
                 return
 
-    def _scale_as(self, node: Node, result: RangeObserver) -> None:
+    def _scale_as(self, node: Node, scores: RangeObserver, result: RangeObserver) -> None:
         """Let what a node only scales by a positive number have the same integers as its result, of a new format."""
         if node.target not in _SCALINGS:
             return
         source, number = arguments(node)
         before = self.observer(source)
-        if before is None or isinstance(number, Node) or number <= 0 or not self.reads_only(node, before):
+        if before is None or isinstance(number, Node) or number <= 0 or not self.gives_only(before, scores):
             return
         if (before.dtype, before.qscheme) == (result.dtype, result.qscheme):
             factor = 1 / number if node.target is torch.ops.aten.div.Tensor else number
@@ -170,6 +174,11 @@ class _Sharing(Calibrated):
         """Whether `join` alone reads what `observer` sees, or what else does has that format too."""
         readers = {user for call in self.calls(observer) for user in call.users}
         return all(user is join or self.result(user) is observer for user in readers)
+
+    def gives_only(self, observer: RangeObserver, result: RangeObserver) -> bool:
+        """Whether all that reads what `observer` sees gives what `result` sees, or has that format too."""
+        readers = {user for call in self.calls(observer) for user in call.users}
+        return all(self.result(user) in (observer, result) for user in readers)
 
 
 def _in_method(node: Node) -> tuple[str, Hashable]:

@@ -10,6 +10,7 @@ from tosaic.frontend import capture, import_program, quantize
 from tosaic.frontend.masks import MASKED, bound_masks
 from tosaic.passes import run_phase, run_phases
 from tosaic.support.functions import computing_ops
+from tosaic.support.methods import note_methods
 from tosaic.support.mlir import constant_value, functions, walk
 from tosaic.support.values import producer
 
@@ -77,18 +78,54 @@ class Attention(nn.Module):
         return (q @ k.transpose(-1, -2) / math.sqrt(8) + mask).softmax(-1)
 
 
+class Kept(Attention):
+    """The same, to keys that all methods keep."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("keys", torch.zeros(2, 8, 8))
+
+    def forward(self, q, k, place):
+        self.keys.copy_(0.5 * self.keys + k)
+        return super().forward(q, self.keys, place)
+
+
+def _scores(chosen):
+    """What a SELECT takes where nothing is masked, before reshapes."""
+    scores = chosen.operands[1]
+    while (above := producer(scores, "tosa.reshape")) is not None:
+        scores = above.operands[0]
+    return scores
+
+
 def test_scores_have_the_format_of_their_sum_with_a_mask_so_that_a_cpu_computes_none():
     samples = [(torch.randn(2, 1, 8), torch.randn(2, 8, 8), torch.tensor([at])) for at in range(8)]
     module = import_program(quantize(capture(Attention(), samples, samples[0])))
     run_phases(module)
     ops = [op for op in walk(module) if op.name.startswith("tosa.")]
     (chosen,) = (op for op in ops if op.name == "tosa.select")
-    scores = chosen.operands[1]
-    while (above := producer(scores, "tosa.reshape")) is not None:
-        scores = above.operands[0]
-    rescaled, least = producer(scores, "tosa.rescale"), constant_value(chosen.operands[2])
+    rescaled, least = producer(_scores(chosen), "tosa.rescale"), constant_value(chosen.operands[2])
     assert rescaled is not None and producer(rescaled.operands[0], "tosa.matmul") is not None
     assert least is not None and least.item() == -128
+
+
+def test_scores_of_two_methods_have_the_format_of_their_sums():
+    """Where both methods have one format, too, which is chosen anew by what both saw."""
+    net, draw = Kept(), torch.Generator().manual_seed(0)
+
+    def call(rows, at):
+        return torch.randn(2, rows, 8, generator=draw), torch.randn(2, 8, 8, generator=draw), torch.tensor([at])
+
+    samples = [{"many": call(4, at), "one": call(1, at)} for at in range(8)]
+    captured = capture({name: (net, samples[0][name]) for name in ("many", "one")}, samples)
+    module = import_program(quantize(captured))
+    note_methods(module, captured.methods)
+    run_phases(module)
+    chosen = [op for op in walk(module) if op.name == "tosa.select"]
+    assert len(chosen) == 2
+    for op in chosen:
+        rescaled = producer(_scores(op), "tosa.rescale")
+        assert rescaled is not None and producer(rescaled.operands[0], "tosa.matmul") is not None
 
 
 def test_a_product_with_the_mask_of_its_columns_is_one_kernel():
