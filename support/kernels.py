@@ -85,13 +85,14 @@ def _finishes(joined: list[Node], group: list[Node], producer: Node, reader: Nod
 
 
 def _is_masked_by(product: Node, select: Node) -> bool:
-    """Whether a SELECT takes columns of int8 products as they are, or one number in place of those of all rows."""
+    """Whether a SELECT takes columns of int8 products as they are, or one number in place of those of all rows, or of
+    the same places of all matrices."""
     if select.name != "select" or product.name != "rescale" or _bits(product) != 8:
         return False
     condition, x, other = select.op.operands
-    columns, rank = shape_of(x)[-1], len(shape_of(x))
-    sizes = shape_of(condition), shape_of(other)
-    return x == product.op.results[0] and sizes == ((*(1,) * (rank - 1), columns), (1,) * rank)
+    sizes, ones = shape_of(x), (1,) * len(shape_of(x))
+    conditions = (*ones[1:], *sizes[-1:]), (*ones[:1], *sizes[1:])
+    return x == product.op.results[0] and shape_of(condition) in conditions and shape_of(other) == ones
 
 
 def _anchors(node: Node, group: Collection[Node]) -> bool:

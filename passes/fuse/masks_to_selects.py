@@ -11,7 +11,7 @@ import numpy as np
 from tosaic.passes.integers import RANGES, Rescale, domain, rescale_of
 from tosaic.passes.module_pass import ModulePass, register
 from tosaic.passes.rewrite import Replacement, pattern, rewrite
-from tosaic.support.mlir import constant, constant_value, element_type, ir, numpy_dtype, shape_of
+from tosaic.support.mlir import constant, constant_shape, constant_value, element_type, ir, numpy_dtype, shape_of
 from tosaic.support.tosa_builder import emit, rebuild, reshape
 from tosaic.support.values import producer, users
 
@@ -22,7 +22,8 @@ class MasksToSelects(ModulePass):
     """`f(x) + select(c, 0, low)` -> `select(c, g(x), least)`, where the rescaled sum with `low` is one number for every
     x: so scores that have the format of what a softmax reads are chosen, and nothing is computed from them.
 
-    They are chosen before a reshape, right behind the op that computes them, where all rows have one condition.
+    They are chosen before a reshape, right behind the op that computes them, where all rows have one condition, or
+    those of each matrix have conditions in turn.
     """
 
     name: ClassVar[str] = "masks-to-selects"
@@ -56,18 +57,23 @@ def chosen_by_mask(op: ir.Operation) -> Replacement:
 
 @pattern("tosa.select")
 def raise_select(op: ir.Operation) -> Replacement:
-    """`select(c, reshape(x), k)` -> `reshape(select(c, x, k))` where rows stay rows, and c is one for all of them."""
+    """`select(c, reshape(x), k)` -> `reshape(select(c, x, k))` where rows stay rows, and x has those of c in turn."""
     condition, x, least = op.operands
     first, known = producer(x, "tosa.reshape"), constant_value(least)
     if first is None or known is None or known.size > 1 or producer(first.operands[0], "tosa.rescale") is None:
         return None
-    source, row = first.operands[0], shape_of(op.results[0])[-1]
+    source, (*_, given, row) = first.operands[0], (1, *shape_of(op.results[0]))
     if len(users(x)) > 1 or len(users(source)) > 1 or shape_of(condition)[-1] != row or shape_of(source)[-1] != row:
         return None
-    if math.prod(shape_of(condition)) != row:
+    (*_, rows, _), different = (1, *shape_of(source)), math.prod(shape_of(condition)) // row
+    if different > 1 and (different != given or different != shape_of(condition)[-2] or rows % different):
         return None
     ones = (1,) * (len(shape_of(source)) - 1)
-    operands = [reshape(condition, (*ones, row)), source, reshape(least, (*ones, 1))]
+    condition = reshape(condition, (*ones[1:], different, row) if different > 1 else (*ones, row))
+    if 1 < different < rows:
+        turns = constant_shape((*ones[1:], rows // different, 1))
+        condition = emit("tile", [condition, turns], (*ones[1:], rows, row), "i1")
+    operands = [condition, source, reshape(least, (*ones, 1))]
     chosen = emit("select", operands, shape_of(source), element_type(source))
     return reshape(chosen, shape_of(x))
 

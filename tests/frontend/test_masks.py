@@ -128,9 +128,21 @@ def test_scores_of_two_methods_have_the_format_of_their_sums():
         assert rescaled is not None and producer(rescaled.operands[0], "tosa.matmul") is not None
 
 
-def test_a_product_with_the_mask_of_its_columns_is_one_kernel():
-    samples = [(torch.randn(2, 1, 8), torch.randn(2, 8, 8), torch.tensor([at])) for at in range(8)]
-    module = import_program(quantize(capture(Attention(), samples, samples[0])))
+class Shared(nn.Module):
+    """Attention of the queries of two heads to keys that these share."""
+
+    def forward(self, q, k, place):
+        mask = torch.where(torch.arange(8) <= place, 0.0, -60.0)
+        return ((q @ k.transpose(-1, -2) / math.sqrt(8)).view(4, -1, 8) + mask).softmax(-1)
+
+
+@pytest.mark.parametrize(
+    ("net", "rows", "places"), [(Attention, 1, 1), (Attention, 4, 4), (Shared, 2, 1), (Shared, 8, 4)]
+)
+def test_a_product_with_the_mask_of_its_columns_is_one_kernel(net, rows, places):
+    at = torch.arange(places)[:, None]
+    samples = [(torch.randn(2, rows, 8), torch.randn(2, 8, 8), at + first) for first in range(9 - places)]
+    module = import_program(quantize(capture(net(), samples, samples[0])))
     run_phases(module)
     run_phase(module, "place")
     kernels = [[op.name for op in computing_ops(function)] for function in functions(module).values()]

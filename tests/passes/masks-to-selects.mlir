@@ -1,7 +1,8 @@
 // PIPELINE: masks-to-selects
 // Scores with the format of their sum with a mask are chosen as they are; others are computed with the mask's other
 // number. A mask that some score outweighs stays, and so does one that is not chosen among two numbers. A choice stands
-// before a reshape that keeps rows, if all rows have one condition.
+// before a reshape that keeps rows, if all rows have one condition, or all matrices of the source those of a matrix of
+// the result in turn; not where conditions are those of each matrix.
 // CHECK-LABEL: @main
 // CHECK: %[[LEAST:.*]] = "tosa.const"() <{values = dense<-128> : tensor<1x1xi8>}>
 // CHECK: %[[KEPT:.*]] = tosa.reshape %arg1
@@ -15,9 +16,14 @@
 // CHECK-NEXT: %[[D:.*]] = tosa.rescale
 // CHECK: %[[E:.*]] = tosa.select %{{.*}}, %{{.*}}, %{{.*}} : (tensor<1x1x4xi1>, tensor<1x2x4xi8>, tensor<1x1x1xi8>)
 // CHECK: %[[F:.*]] = tosa.reshape %[[E]]
-// CHECK: %[[G:.*]] = tosa.select %{{.*}}, %{{.*}}, %{{.*}} : (tensor<2x4xi1>, tensor<2x4xi8>, tensor<1x1xi8>)
-// CHECK: return %[[A]], %[[B]], %[[C]], %[[D]], %[[F]], %[[G]]
-func.func @main(%x: tensor<2x4xi8>, %kept: tensor<4xi1>, %m: tensor<1x4xi8>, %each: tensor<2x4xi1>, %w: tensor<1x2x4xi8>) -> (tensor<2x4xi8>, tensor<2x4xi8>, tensor<2x4xi8>, tensor<2x4xi8>, tensor<2x4xi8>, tensor<2x4xi8>) {
+// CHECK: tosa.select %{{.*}}, %{{.*}}, %{{.*}} : (tensor<1x2x4xi1>, tensor<1x2x4xi8>, tensor<1x1x1xi8>)
+// CHECK: %[[G:.*]] = tosa.reshape
+// CHECK: %[[ALL:.*]] = tosa.tile %{{.*}}, %{{.*}} : (tensor<1x2x4xi1>, !tosa.shape<3>) -> tensor<1x4x4xi1>
+// CHECK: tosa.select %[[ALL]], %{{.*}}, %{{.*}} : (tensor<1x4x4xi1>, tensor<1x4x4xi8>, tensor<1x1x1xi8>)
+// CHECK: %[[H:.*]] = tosa.reshape
+// CHECK: %[[I:.*]] = tosa.select %{{.*}}, %{{.*}}, %{{.*}} : (tensor<2x1x4xi1>, tensor<2x2x4xi8>, tensor<1x1x1xi8>)
+// CHECK: return %[[A]], %[[B]], %[[C]], %[[D]], %[[F]], %[[G]], %[[H]], %[[I]]
+func.func @main(%x: tensor<2x4xi8>, %kept: tensor<4xi1>, %m: tensor<1x4xi8>, %each: tensor<2x4xi1>, %w: tensor<1x2x4xi8>, %heads: tensor<1x4x4xi8>) -> (tensor<2x4xi8>, tensor<2x4xi8>, tensor<2x4xi8>, tensor<2x4xi8>, tensor<2x4xi8>, tensor<2x4xi8>, tensor<2x2x4xi8>, tensor<2x2x4xi8>) {
   %one = "tosa.const"() <{values = dense<1073741824> : tensor<1xi32>}> : () -> tensor<1xi32>
   %s20 = "tosa.const"() <{values = dense<20> : tensor<1xi8>}> : () -> tensor<1xi8>
   %s40 = "tosa.const"() <{values = dense<40> : tensor<1xi8>}> : () -> tensor<1xi8>
@@ -56,5 +62,17 @@ func.func @main(%x: tensor<2x4xi8>, %kept: tensor<4xi1>, %m: tensor<1x4xi8>, %ea
   %v0 = tosa.rescale %w, %one, %s31, %z5, %zb {input_unsigned = false, output_unsigned = false, per_channel = false, rounding_mode = SINGLE_ROUND, scale32 = true} : (tensor<1x2x4xi8>, tensor<1xi32>, tensor<1xi8>, tensor<1xi8>, tensor<1xi8>) -> tensor<1x2x4xi8>
   %v1 = tosa.reshape %v0, %two : (tensor<1x2x4xi8>, !tosa.shape<2>) -> tensor<2x4xi8>
   %g = tosa.select %each, %v1, %least : (tensor<2x4xi1>, tensor<2x4xi8>, tensor<1x1xi8>) -> tensor<2x4xi8>
-  return %a, %b, %c, %d, %e, %g : tensor<2x4xi8>, tensor<2x4xi8>, tensor<2x4xi8>, tensor<2x4xi8>, tensor<2x4xi8>, tensor<2x4xi8>
+  %l1 = "tosa.const"() <{values = dense<-128> : tensor<1x1x1xi8>}> : () -> tensor<1x1x1xi8>
+  %s224 = tosa.const_shape {values = dense<[2, 2, 4]> : tensor<3xindex>} : () -> !tosa.shape<3>
+  %s124 = tosa.const_shape {values = dense<[1, 2, 4]> : tensor<3xindex>} : () -> !tosa.shape<3>
+  %s214 = tosa.const_shape {values = dense<[2, 1, 4]> : tensor<3xindex>} : () -> !tosa.shape<3>
+  %h0 = tosa.rescale %heads, %one, %s31, %zb, %z5 {input_unsigned = false, output_unsigned = false, per_channel = false, rounding_mode = SINGLE_ROUND, scale32 = true} : (tensor<1x4x4xi8>, tensor<1xi32>, tensor<1xi8>, tensor<1xi8>, tensor<1xi8>) -> tensor<1x4x4xi8>
+  %h1 = tosa.reshape %h0, %s224 : (tensor<1x4x4xi8>, !tosa.shape<3>) -> tensor<2x2x4xi8>
+  %h2 = tosa.reshape %each, %s124 : (tensor<2x4xi1>, !tosa.shape<3>) -> tensor<1x2x4xi1>
+  %h = tosa.select %h2, %h1, %l1 : (tensor<1x2x4xi1>, tensor<2x2x4xi8>, tensor<1x1x1xi8>) -> tensor<2x2x4xi8>
+  %i0 = tosa.rescale %heads, %one, %s31, %z5, %zb {input_unsigned = false, output_unsigned = false, per_channel = false, rounding_mode = SINGLE_ROUND, scale32 = true} : (tensor<1x4x4xi8>, tensor<1xi32>, tensor<1xi8>, tensor<1xi8>, tensor<1xi8>) -> tensor<1x4x4xi8>
+  %i1 = tosa.reshape %i0, %s224 : (tensor<1x4x4xi8>, !tosa.shape<3>) -> tensor<2x2x4xi8>
+  %i2 = tosa.reshape %each, %s214 : (tensor<2x4xi1>, !tosa.shape<3>) -> tensor<2x1x4xi1>
+  %i = tosa.select %i2, %i1, %l1 : (tensor<2x1x4xi1>, tensor<2x2x4xi8>, tensor<1x1x1xi8>) -> tensor<2x2x4xi8>
+  return %a, %b, %c, %d, %e, %g, %h, %i : tensor<2x4xi8>, tensor<2x4xi8>, tensor<2x4xi8>, tensor<2x4xi8>, tensor<2x4xi8>, tensor<2x4xi8>, tensor<2x2x4xi8>, tensor<2x2x4xi8>
 }

@@ -1,5 +1,5 @@
 """MATMUL whose columns are masked, as those of the places that attention does not see: blocks of columns that the mask
-covers as a whole are not computed."""
+covers in all rows are not computed."""
 
 from __future__ import annotations
 
@@ -71,7 +71,8 @@ INLINE void choose(int8_t *to, const int8_t *from, const int8_t *mask, int8_t ot
 @FAMILIES.register
 class MaskedMatmul(KernelFamily):
     """MATMUL of int8 with a second operand that lies by columns, as `matmul` has it, and a SELECT of a number in place
-    of masked columns; the mask is an argument. The kernel calls one of `matmul` for each block of columns of a matrix.
+    of masked columns. The mask, of all rows or of each row of a matrix, is an argument. The kernel calls one of
+    `matmul` for each block of columns of a matrix.
     """
 
     name = "masked_matmul"
@@ -89,7 +90,8 @@ class MaskedMatmul(KernelFamily):
         least, (batch, rows, columns) = constant_value(select.operands[2]), shape_of(product.results[0])
         if made != arguments or not linked or least is None or least.size > 1 or bool_of(others[0], "per_channel"):
             return None
-        if ints_of(turned, "perms") != (0, 2, 1) or shape_of(arguments[2]) != (1, 1, columns):
+        masks = shape_of(arguments[2])
+        if ints_of(turned, "perms") != (0, 2, 1) or masks not in ((1, 1, columns), (1, rows, columns)):
             return None
         depth, together = shape_of(arguments[0])[2], 1
         block = next((n for n in _BLOCKS if columns % n == 0 and n < columns), columns)
@@ -99,6 +101,7 @@ class MaskedMatmul(KernelFamily):
         if inner is None:
             return None
         sizes = {"matrices": batch // together, "blocks": columns // block, "masked": int(least.item())}
+        sizes["masks"] = masks[1]
         return workload(self.name, {**inner.attributes, **sizes}, inner.constants)
 
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
@@ -106,8 +109,8 @@ class MaskedMatmul(KernelFamily):
 
     def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
         part = self._product(workload).generate(_inner(workload), schedule, core)
-        sizes = ("matrices", "blocks", "rows", "depth", "columns", "masked")
-        matrices, blocks, rows, depth, block, masked = (number(workload, name) for name in sizes)
+        sizes = ("matrices", "blocks", "rows", "depth", "columns", "masked", "masks")
+        matrices, blocks, rows, depth, block, masked, masks = (number(workload, name) for name in sizes)
         rows *= number(workload, "batch")
         results = round_up(part.scratch_bytes, VECTOR)
         text = f"""\
@@ -117,12 +120,15 @@ void @SYMBOL@(const int8_t *columns, const int8_t *rows, const int8_t *mask, int
 {{
   int8_t *const made = scratch + {results};
   for (int b = 0; b < {blocks}; b++, mask += {block}, out += {block}, columns += {block * depth}) {{
-    const int kept = any(mask, {block});
+    int kept = 0;
+    for (int row = 0; row < {masks} && !kept; row++)
+      kept = any(mask + row * {blocks * block}, {block});
     for (int n = 0; n < {matrices}; n++) {{
       if (kept)
         {part.symbol}(columns + n * {blocks * block * depth}, rows + n * {rows * depth}, made, params, scratch);
       for (int row = 0; row < {rows}; row++)
-        choose(out + (n * {rows} + row) * {blocks * block}, made + row * {block}, mask, {masked}, {block});
+        choose(out + (n * {rows} + row) * {blocks * block}, made + row * {block},
+               mask + row % {masks} * {blocks * block}, {masked}, {block});
     }}
   }}
 }}
@@ -143,7 +149,7 @@ void @SYMBOL@(const int8_t *columns, const int8_t *rows, const int8_t *mask, int
 
 def _inner(workload: Workload) -> Workload:
     """What is computed for a block."""
-    outer = ("matrices", "blocks", "masked")
+    outer = ("matrices", "blocks", "masked", "masks")
     attributes = {name: value for name, value in workload.attributes.items() if name not in outer}
     return replace(workload, kind="matmul", attributes=attributes)
 

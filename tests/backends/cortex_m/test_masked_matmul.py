@@ -19,11 +19,12 @@ FLAGS = (
 
 
 @cache
-def module_of(batch: int, rows: int, depth: int, columns: int) -> ir.Module:
-    """Queries (batch, rows, depth) with keys (batch, columns, depth); -128 where a mask of columns does not hold."""
+def module_of(batch: int, rows: int, depth: int, columns: int, masks: int) -> ir.Module:
+    """Queries (batch, rows, depth) with keys (batch, columns, depth), and -128 where a mask does not hold that has
+    `masks` rows."""
     keys, turned = f"tensor<{batch}x{columns}x{depth}xi8>", f"tensor<{batch}x{depth}x{columns}xi8>"
     queries, sums = f"tensor<{batch}x{rows}x{depth}xi8>", f"tensor<{batch}x{rows}x{columns}xi32>"
-    scores, mask = sums.replace("i32", "i8"), f"tensor<1x1x{columns}xi1>"
+    scores, mask = sums.replace("i32", "i8"), f"tensor<1x{masks}x{columns}xi1>"
     byte, word = "tensor<1xi8>", "tensor<1xi32>"
     return parse(f"""func.func @main(%k: {keys}, %q: {queries}, %m: {mask}) -> {scores} {{
       %t = tosa.transpose %k {{perms = array<i32: 0, 2, 1>}} : ({keys}) -> {turned}
@@ -43,9 +44,9 @@ def module_of(batch: int, rows: int, depth: int, columns: int) -> ir.Module:
 
 def case_of(shape: tuple[int, int, int, int], kept: np.ndarray, bench: Bench = M55) -> Case:
     batch, rows, depth, columns = shape
-    rng, module = np.random.default_rng(0), module_of(*shape)
+    rng, module = np.random.default_rng(0), module_of(*shape, kept.size // columns)
     sizes = (batch, columns, depth), (batch, rows, depth)
-    inputs = [*(rng.integers(-128, 128, size).astype(np.int8) for size in sizes), kept.reshape(1, 1, columns)]
+    inputs = [*(rng.integers(-128, 128, size).astype(np.int8) for size in sizes), kept.reshape(1, -1, columns)]
     task = KernelTask.of(functions(module)["main"], bench.core, ("masked_matmul",))
     assert task.default().variant.startswith("masked_matmul.")
     return Case(task.generate(task.default()), inputs, evaluate(module, inputs), f"{shape}")
@@ -53,11 +54,13 @@ def case_of(shape: tuple[int, int, int, int], kept: np.ndarray, bench: Bench = M
 
 @pytest.mark.parametrize("bench", [M55, M4], ids=["m55", "m4"])
 def test_masked_columns_have_one_number(bench, tmp_path):
-    """Blocks of which all, some or no columns are masked; one block, and several; matrices that lie anyhow."""
+    """Blocks of which all, some or no columns are masked, in all rows alike or not; one block, and several; matrices
+    that lie anyhow."""
     rng, cases = np.random.default_rng(1), []
     for shape in [(2, 2, 8, 512), (2, 3, 16, 40), (1, 1, 20, 96), (1, 2, 5, 17), (3, 1, 5, 64), (3, 1, 8, 64)]:
         columns = np.arange(shape[-1])
         masks = columns < shape[-1] // 3, rng.random(shape[-1]) < 0.5, columns < 0, columns >= shape[-1] // 2
+        masks += columns <= shape[-1] // 3 + np.arange(shape[1])[:, None], rng.random((shape[1], shape[-1])) < 0.02
         cases += [case_of(shape, kept, bench) for kept in masks]
     for outcome in run_cases(cases, tmp_path, bench=bench):
         assert outcome.exact and outcome.inside, outcome
