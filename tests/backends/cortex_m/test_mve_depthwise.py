@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -21,6 +22,7 @@ from tosaic.backends.cortex_m.program.kernel import assigned, assignments, built
 from tosaic.backends.cortex_m.program.schedule import print_steps
 from tosaic.backends.cortex_m.program.text import listing
 from tosaic.backends.cortex_m.program.tree import RefusedError
+from tosaic.support.errors import BackendError
 from tosaic.tuner.space import Schedule, Space
 
 FAMILY = Depthwise()
@@ -156,6 +158,26 @@ def test_fours_of_results_become_bytes_two_by_two(tmp_path, shape, options):
         assert outcome.exact, outcome
         assert "vstrb.16" in case.source.text
         assert "vstrb.32" not in case.source.text
+
+
+def test_what_a_turn_makes_first_may_run_a_turn_ahead_or_is_refused(tmp_path):
+    """Numbers share registers, so what reads one must not move behind what writes the next one there."""
+    layer = mve_layers.depthwise(np.random.default_rng(23), (1, 5, 5, 64), (3, 3), shifts=(31, 31), pad=SQUARE)
+    workload = layer.workload(FAMILY)
+    (schedule, *_) = legal(layer, paired=1, tile="2x2", part=5, packed=1, block=64)
+    program = built(FAMILY.vector_sketches(workload)["patches"], assigned(dict(schedule.knobs)), CORTEX_M55).program
+    steps = print_steps(FAMILY.trace(workload, schedule, CORTEX_M55))
+    (ahead,) = re.findall(r"pipeline\(n, *\w+\)", steps)
+    cases, refused = [], 0
+    for name in sorted(b.name for b in program.buffers.values() if b.memory == "q"):
+        given = Schedule.of(STEPS, **{STEPS: steps.replace(ahead, f"pipeline(n, {name})")})
+        try:
+            cases.append(layer.case(FAMILY, given))
+        except (RefusedError, BackendError):
+            refused += 1
+    assert cases and refused
+    for outcome in run_cases(cases, tmp_path):
+        assert outcome.exact, outcome
 
 
 def test_pairs_of_a_long_row_take_fewer_cycles_and_those_of_a_short_one_more():
