@@ -81,6 +81,8 @@ class Attention(nn.Module):
 class Kept(Attention):
     """The same, to keys that all methods keep."""
 
+    keys: torch.Tensor
+
     def __init__(self):
         super().__init__()
         self.register_buffer("keys", torch.zeros(2, 8, 8))
