@@ -47,7 +47,8 @@ def as_tflite(program: ExportedProgram, calibration: Sequence[Tensor], same: boo
     tf = import_module("tensorflow")
     whole = (aten.hardswish.default, aten.hardsigmoid.default, aten.scaled_dot_product_attention.default)
     table = {op: made for op, made in torch.export.default_decompositions().items() if op not in whole}
-    (example,), _ = program.example_inputs or ((), {})
+    assert program.example_inputs is not None
+    (example,), _ = program.example_inputs
     graph = program.run_decompositions(table).module(check_guards=False)
     images = example.ndim == 4
 
