@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from benchmarks.to_tflite import in_a_process
+from benchmarks.to_tflite import in_a_process, nhwc
 from tosaic.frontend import capture, quantize, run_float_on
 from tosaic.frontend.bias_correction import ratio_db
 
@@ -294,7 +294,7 @@ def litert(network: Network) -> Run | None:
     def run(samples: Sequence[Tensor]) -> list[Tensor]:
         results = []
         for sample in samples:
-            integers = (sample.permute(0, 2, 3, 1) / scale + zero).round().clip(-128, 127)
+            integers = (nhwc(sample) / scale + zero).round().clip(-128, 127)
             net.set_tensor(given["index"], integers.numpy().astype(np.int8))
             net.invoke()
             results.append((torch.from_numpy(net.get_tensor(made["index"])).float() - middle) * step)

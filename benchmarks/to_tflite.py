@@ -53,20 +53,21 @@ def as_tflite(program: ExportedProgram, calibration: Sequence[Tensor], same: boo
     images = example.ndim == 4
 
     @tf.function(
-        autograph=False, input_signature=[tf.TensorSpec(_nhwc(example).shape if images else example.shape, tf.float32)]
+        autograph=False, input_signature=[tf.TensorSpec(nhwc(example).shape if images else example.shape, tf.float32)]
     )
     def function(x: Any) -> Any:
         return _Tensorflow(graph, images, same).run(x)
 
     converter = tf.lite.TFLiteConverter.from_concrete_functions([function.get_concrete_function()])
     converter.optimizations = [tf.lite.Optimize.DEFAULT]
-    converter.representative_dataset = lambda: ([_nhwc(x).numpy() if images else x.numpy()] for x in calibration)
+    converter.representative_dataset = lambda: ([nhwc(x).numpy() if images else x.numpy()] for x in calibration)
     converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
     converter.inference_input_type = converter.inference_output_type = tf.int8
     return converter.convert()
 
 
-def _nhwc(x: Tensor) -> Tensor:
+def nhwc(x: Tensor) -> Tensor:
+    """An image as TensorFlow has it."""
     return x.permute(0, 2, 3, 1).contiguous()
 
 

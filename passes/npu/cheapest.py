@@ -10,6 +10,7 @@ import numpy as np
 
 from tosaic.passes.npu.costs import COSTS, Cost
 from tosaic.passes.rewrite import Pattern, Replacement, pattern, rewrite
+from tosaic.support.attributes import ints_of
 from tosaic.support.errors import unknown_name
 from tosaic.support.functions import body_of, computing_ops, inputs_of, main_of
 from tosaic.support.mlir import constant, constant_value, element_type, functions, ir, numpy_dtype, shape_of
@@ -76,6 +77,14 @@ def repeated(value: ir.Value, times: int) -> ir.Value:
     values = constant_value(value)
     assert values is not None
     return constant(values if values.size == 1 else np.tile(values, times), element_type(value))
+
+
+def is_pointwise(op: ir.Operation) -> bool:
+    """Whether a CONV2D takes one pixel for each result, by constant weights of int8, so that it may be `as_image`."""
+    weights = constant_value(op.operands[1])
+    if weights is None or str(element_type(op.operands[1])) != "i8" or weights.shape[1:3] != (1, 1):
+        return False
+    return ints_of(op, "stride") == (1, 1) and not any(ints_of(op, "pad")) and shape_of(op.operands[0])[0] == 1
 
 
 def as_image(op: ir.Operation, image: tuple[int, int, int], x: ir.Value) -> ir.Value:

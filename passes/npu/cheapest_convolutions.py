@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from tosaic.passes.module_pass import ModulePass, register
-from tosaic.passes.npu.cheapest import Form, as_image, copied, to_cheapest
+from tosaic.passes.npu.cheapest import Form, as_image, copied, is_pointwise, to_cheapest
 from tosaic.support.attributes import ints_of
 from tosaic.support.mlir import constant, constant_value, element_type, ir, shape_of
 from tosaic.support.tosa_builder import rebuild, reshape, transpose
@@ -41,11 +41,11 @@ def _with_forms(op: ir.Operation) -> tuple[list[ir.Operation], list[Form]]:
 def _forms(op: ir.Operation) -> Iterator[Form]:
     """Other ways to convolve by constant weights without padding."""
     weights = constant_value(op.operands[1])
-    batch, height, width, _ = shape_of(op.operands[0])
+    _, height, width, _ = shape_of(op.operands[0])
     if weights is None or any(ints_of(op, "pad")) or str(element_type(op.operands[1])) != "i8":
         return
     kernel = weights.shape[1:3]
-    if kernel == (1, 1) and ints_of(op, "stride") == (1, 1) and batch == 1 and 1 in (height, width) and height != width:
+    if is_pointwise(op) and 1 in (height, width) and height != width:
         yield partial(as_image, op, (1, width, height))
     apart = kernel == ints_of(op, "stride") and ints_of(op, "dilation") == (1, 1)
     if max(kernel) > 1 and apart and height % kernel[0] == width % kernel[1] == 0:

@@ -7,9 +7,8 @@ from functools import partial
 from typing import ClassVar
 
 from tosaic.passes.module_pass import ModulePass, register
-from tosaic.passes.npu.cheapest import Form, as_image, to_cheapest
-from tosaic.support.attributes import ints_of
-from tosaic.support.mlir import constant_value, element_type, ir, shape_of
+from tosaic.passes.npu.cheapest import Form, as_image, is_pointwise, to_cheapest
+from tosaic.support.mlir import ir, shape_of
 
 _LEAST_GAIN = 1 / 4
 """Of an op's cycles: what stands before and behind a row may lie in a slower order."""
@@ -33,9 +32,7 @@ class PixelsToRows(ModulePass):
 
 
 def _forms(op: ir.Operation) -> tuple[list[ir.Operation], list[Form]]:
-    weights = constant_value(op.operands[1])
-    batch, height, width, _ = shape_of(op.operands[0])
-    plain = not any(ints_of(op, "pad")) and ints_of(op, "stride") == (1, 1) and batch == 1
-    if weights is None or str(element_type(op.operands[1])) != "i8" or weights.shape[1:3] != (1, 1) or not plain:
+    _, height, width, _ = shape_of(op.operands[0])
+    if not is_pointwise(op) or min(height, width) == 1:
         return [op], []
-    return [op], [partial(as_image, op, (1, 1, height * width))] if min(height, width) > 1 else []
+    return [op], [partial(as_image, op, (1, 1, height * width))]

@@ -89,25 +89,26 @@ def _with_late_numbers(steps: Sequence[VectorStep], names: Sequence[str]) -> lis
 def needed_first(steps: Sequence[VectorStep], made: str) -> tuple[list[VectorStep], list[VectorStep]]:
     """Steps that a buffer needs to be made, and the others, which may all come behind these: what they write, none of
     the first ones reads or writes, and what they read, none of them writes."""
-    needed, written, loaded = set[str](), set[str](), set[str]()
+    needed, written = set[str](), set[str]()
     first, rest = list[VectorStep](), list[VectorStep]()
     for step in reversed(steps):
         own = any(name.rpartition("__")[0] == made for name in step.targets)
-        stored = set() if step.targets else _memory_of(step)
-        if own or needed & {*step.targets} or written & {*step.sources} or loaded & stored:
-            needed.update((*step.sources, *step.targets))
-            written.update(step.targets)
-            loaded.update(_memory_of(step) - stored)
+        reads, writes = _touched(step)
+        if own or needed & writes or written & reads:
+            needed |= reads | writes
+            written |= writes
             first.insert(0, step)
         else:
             rest.insert(0, step)
     return first, rest
 
 
-def _memory_of(step: VectorStep) -> set[str]:
-    """The buffers in memory that it loads from, or stores to."""
+def _touched(step: VectorStep) -> tuple[set[str], set[str]]:
+    """The registers and the buffers in memory that it reads, and those that it writes."""
     formals = zip(step.instr.row.formals, step.instr.operands, strict=True)
-    return {access.buffer for formal, access in formals if formal.memory == "m"}
+    memory = {access.buffer for formal, access in formals if formal.memory == "m"}
+    reads, writes = {*step.sources}, {*step.targets}
+    return (reads | memory, writes) if step.targets else (reads, memory)
 
 
 def running_ahead(
