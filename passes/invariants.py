@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from hashlib import sha256
 
 from tosaic.passes.fuse import fold_identities
 from tosaic.passes.layout import transposes_to_reshapes
@@ -16,7 +17,7 @@ from tosaic.support.errors import PassError
 from tosaic.support.functions import body_of, callee_of, computing_ops, returned
 from tosaic.support.locations import describe
 from tosaic.support.loops import LOOP, turns_of
-from tosaic.support.mlir import TARGET_ENV, dialect, functions, ir, run_pipeline, walk
+from tosaic.support.mlir import TARGET_ENV, bytecode, dialect, functions, ir, run_pipeline, walk
 from tosaic.support.tosa_ops import TOSA_OPS, is_constant
 
 _quant = dialect("quant")
@@ -24,6 +25,8 @@ _CASTS = ("quant.qcast", "quant.dcast", "quant.scast")
 _ELEMENTS = ("i1", "i4", "i8", "i16", "i32", "i48", "f32")
 _FOURIER = ("tosa.fft2d", "tosa.rfft2d")
 _SCALE, _ZERO_POINT = "tosaic.scale", "tosaic.zero_point"
+_valid: set[bytes] = set()
+"""Digests of modules that `tosa-validate` took: it takes milliseconds an op, and many a phase changes nothing."""
 
 
 def check_legal(module: ir.Module) -> None:
@@ -77,7 +80,10 @@ def check_quantized(module: ir.Module) -> None:
             del main.attributes[kind]
     with module.context:
         module.operation.attributes["tosa.target_env"] = ir.Attribute.parse(TARGET_ENV)
-    run_pipeline(module, "builtin.module(tosa-validate)")
+    digest = sha256(bytecode(module)).digest()
+    if digest not in _valid:
+        run_pipeline(module, "builtin.module(tosa-validate)")
+        _valid.add(digest)
 
 
 def check_layout(module: ir.Module) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -26,17 +28,31 @@ def describe(name: str, groups: str, folder: Path) -> None:
     (information / "entry_points.txt").write_text(groups.replace("project.entry-points.", "").replace('"', ""))
 
 
-def tosaic_in(folder: Path, *words: object) -> str:
-    """What a command prints, in a process of its own that finds what is installed in `folder`."""
+_COMMANDS = """
+import json, sys
+from click.testing import CliRunner
+from tosaic.cli import main
+for words in json.load(sys.stdin):
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 0, result.output
+    print(json.dumps(result.stdout))
+"""
+
+
+def tosaic_in(folder: Path, *commands: Sequence[object]) -> list[str]:
+    """What commands print, one after the other in a process of its own that finds what is installed in `folder`."""
     settings = {
         "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)]),
         "XDG_DATA_HOME": str(folder / "data"),
         "PYTHONFAULTHANDLER": "1",
     }
-    command = [sys.executable, "-m", "tosaic", *map(str, words)]
-    done = subprocess.run(command, cwd=folder, env=os.environ | settings, capture_output=True, text=True)
+    given = json.dumps([list(map(str, words)) for words in commands])
+    done = subprocess.run(
+        [sys.executable, "-c", _COMMANDS], cwd=folder, env=os.environ | settings,
+        input=given, capture_output=True, text=True,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    return done.stdout
+    return list(map(json.loads, done.stdout.splitlines()))
 
 
 def install(registry: Registry, name: str, source: str, folder: Path, patch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import ClassVar, Literal, NamedTuple
@@ -194,17 +195,9 @@ class Site:
         """By what it is called as a feature, how often a line or word is moved, and the cycles that each takes."""
         if pipeline is None:
             return {}
-        lie: dict[Place, Memory] = {
-            place: memory for place in _PLACES if (memory := self._memory_of(place)) is not None
-        }
-        behind: dict[Cache, list[Place]] = {}
-        for place, memory in lie.items():
-            if memory.data_cache is not None:
-                behind.setdefault(memory.data_cache, []).append(place)
-        lines = {cache: [lines_moved(walk, places, cache) for walk in walks] for cache, places in behind.items()}
+        lines = {cache: [lines_moved(walk, places, cache) for walk in walks] for cache, places in self._behind.items()}
         found: dict[str, tuple[float, float]] = {}
-        for place, memory in lie.items():
-            cache = memory.data_cache
+        for place, memory, cache in self._lying:
             through = cache is None or cache.writes == "through"
             words = [words_moved(walk, place, word_of(pipeline)) for walk in walks] if through else []
             filled = [each[place] for each in lines[cache]] if cache else words
@@ -212,6 +205,21 @@ class Site:
             found[f"{place}_lines_filled"] = sum(each.filled for each in filled), fill_cycles(memory, cache, pipeline)
             found[f"{place}_lines_written"] = sum(each.written for each in written), write_cycles(memory, pipeline)
         return found
+
+    @cached_property
+    def _lying(self) -> list[tuple[Place, Memory, Cache | None]]:
+        """Each place that does not answer at once, its memory, and the cache before that."""
+        memories = [(place, self._memory_of(place)) for place in _PLACES]
+        return [(place, memory, memory.data_cache) for place, memory in memories if memory is not None]
+
+    @cached_property
+    def _behind(self) -> dict[Cache, list[Place]]:
+        """The places that lie behind each cache."""
+        behind: dict[Cache, list[Place]] = {}
+        for place, _, cache in self._lying:
+            if cache is not None:
+                behind.setdefault(cache, []).append(place)
+        return behind
 
     def _memory_of(self, place: Place) -> Memory | None:
         return self.constants if place == "params" else dict(self.elsewhere).get(place, self.tensors)

@@ -22,7 +22,8 @@ def serialize(module: ir.Module | str) -> bytes:
         BackendError: tosa-opt refused the module.
     """
     flat = parse(module) if isinstance(module, str) else copy_of(module)
-    run_pipeline(flat, "builtin.module(inline,symbol-dce)")
+    if len(functions(flat)) > 1:
+        run_pipeline(flat, "builtin.module(inline,symbol-dce)")
     unroll(flat)
     for function in functions(flat).values():
         strip_annotations(function)

@@ -6,14 +6,20 @@ import json
 import re
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from torch.export import ExportedProgram
 
 from tosaic.cli import main
+from tosaic.compiler import middle
+from tosaic.compiler.middle import capture_model, quantized
+from tosaic.compiler.options import CompileOptions
 from tosaic.compiler.tuning import Tuner
+from tosaic.frontend import Capture
+from tosaic.support.quantization import CoarserWeights
 from tosaic.terminal.console import FAULT
 
 NETS = Path(__file__).parent / "models" / "nets.py"
@@ -38,14 +44,54 @@ def nothing_stray(folders):
         shutil.rmtree(left)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def any_guess(request):
-    """Kernels begin with any legal schedule, as most tests here ask whether programs are right, not whether they are
-    fast; in modules that say `COMPARED = True` with the best of several, as users have them."""
+@pytest.fixture(autouse=True, scope="session")
+def any_guess():
+    """Kernels begin with any legal schedule, not with the best of several as users have them: most tests here ask
+    whether programs are right, not whether they are fast."""
     with pytest.MonkeyPatch.context() as patch:
-        if not getattr(request.module, "COMPARED", False):
-            site = Tuner.site
-            patch.setattr(Tuner, "site", lambda *arguments: replace(site(*arguments), compared=False))
+        site = Tuner.site
+        patch.setattr(Tuner, "site", lambda *arguments: replace(site(*arguments), compared=False))
+        yield
+
+
+@dataclass
+class Known:
+    """What capture and quantization made of the repository's own models, by all that they depend on."""
+
+    captures: dict[tuple, Capture] = field(default_factory=dict)
+    programs: dict[tuple, tuple[ExportedProgram, CoarserWeights | None]] = field(default_factory=dict)
+
+    def capture(self, options: CompileOptions) -> Capture:
+        of_the_repository = str(options.model).startswith(("zoo:", str(NETS.parents[3])))
+        if not of_the_repository or options.calibration is not None or options.inputs is not None:
+            return capture_model(options)
+        key = (options.model, options.input_layout, options.output_layout, str(options.shapes))
+        if key not in self.captures:
+            self.captures[key] = capture_model(options)
+        return self.captures[key]
+
+    def quantized(self, options: CompileOptions, capture: Capture) -> tuple[ExportedProgram, CoarserWeights | None]:
+        if not any(capture is known for known in self.captures.values()):
+            return quantized(options, capture)
+        key = (id(capture), options.quantization, options.target.accelerator)
+        if key not in self.programs:
+            self.programs[key] = quantized(options, capture)
+        return self.programs[key]
+
+
+@pytest.fixture(scope="session")
+def known() -> Known:
+    return Known()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def captured_once(request, known):
+    """A model that several tests compile is captured and quantized once, as both have tests of their own; each time
+    in modules that say `AFRESH = True`."""
+    with pytest.MonkeyPatch.context() as patch:
+        if not getattr(request.module, "AFRESH", False):
+            patch.setattr(middle, "capture_model", known.capture)
+            patch.setattr(middle, "quantized", known.quantized)
         yield
 
 

@@ -20,32 +20,40 @@ BLOCKS = dict(
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
-    """The page's files, its package among them, as if it were installed; and the build."""
+def told(tmp_path_factory) -> tuple[Path, list[str]]:
+    """The page's files, its package among them, as if it were installed; and what its commands print of the build."""
     folder = tmp_path_factory.mktemp("npus")
     for name in ("toy.py", "toy_npu.c", "net.py"):
         (folder / name).write_text(BLOCKS[name])
     describe("toy", BLOCKS["entry_points.txt"], folder)
     board = ("--target", "corstone-300", "--accelerator", "toy-8")
-    tosaic_in(folder, "compile", "net.py:net", *board, "-o", "build", "--verify-each")
-    return folder
+    _, *printed = tosaic_in(
+        folder,
+        ("compile", "net.py:net", *board, "-o", "build", "--verify-each"),
+        ("run", "build", "--random", 3, "--json"),
+        ("npu", "disasm", "build"),
+        ("npu", "ops"),
+    )
+    return folder, printed
 
 
-def test_it_takes_what_it_says_and_the_build_is_exact(folder):
+def test_it_takes_what_it_says_and_the_build_is_exact(told):
+    folder, (run, *_) = told
     manifest = json.loads((folder / "build" / "manifest.json").read_text())
     on = {op["op"]: op["processor"] for op in manifest["ops"]}
     assert on["CONV2D"] == "npu" and on["MAX_POOL2D"] == "cpu"
     (pool,) = [op for op in manifest["ops"] if op["op"] == "MAX_POOL2D"]
     assert pool["reason"] == "toy-8 has no MAX_POOL2D"
-    run = json.loads(tosaic_in(folder, "run", "build", "--random", "3", "--json"))
-    assert run["exact"] and run["npu_cycles"] == sum(region["cycles"] for region in manifest["regions"])
+    ran = json.loads(run)
+    assert ran["exact"] and ran["npu_cycles"] == sum(region["cycles"] for region in manifest["regions"])
 
 
-def test_its_streams_and_its_ops_are_printed(folder):
-    assert "CONV2D  # aten.conv2d.default" in tosaic_in(folder, "npu", "disasm", "build")
-    shown = tosaic_in(folder, "npu", "ops")
-    assert "U55, U65" in shown and re.search(r"CLAMP +int8", shown)
+def test_its_streams_and_its_ops_are_printed(told):
+    _, (_, stream, ops) = told
+    assert "CONV2D  # aten.conv2d.default" in stream
+    assert "U55, U65" in ops and re.search(r"CLAMP +int8", ops)
 
 
-def test_its_driver_ships(folder):
+def test_its_driver_ships(told):
+    folder, _ = told
     assert {path.name for path in (folder / "build" / "kit" / "lib").glob("*.a")} == {"libmodel.a", "libtosaic_npu.a"}

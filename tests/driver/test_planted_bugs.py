@@ -13,6 +13,7 @@ from benchmarks.campaigns.planted_bugs import BUGS, MODEL, compile_with, sound, 
 from tosaic.backends.firmware.program import CallSequence, KernelCall
 from tosaic.compiler import compilation
 
+AFRESH = True
 MIXED = f"{NETS.parent / 'mixed.py'}:mixed"
 
 

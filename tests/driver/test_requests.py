@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from conftest import NETS
 
 from tosaic.api import Build
 from tosaic.backends.target import Target
@@ -12,7 +13,8 @@ from tosaic.compiler import compilation
 from tosaic.compiler.options import CompileOptions, Tuning
 from tosaic.target_files.ready import find_target
 
-COMPARED = True
+_FAST = 5600
+"""Bytes, in which some of the model's tensors lie."""
 
 
 def with_little_fast_memory(size: int) -> Target:
@@ -26,7 +28,9 @@ def with_little_fast_memory(size: int) -> Target:
 def runs(succeed, tmp_path_factory):
     """What a model costs whose tensors lie by their bytes, and by what the core waits for them."""
     folder, found = tmp_path_factory.mktemp("requests"), {}
-    options = CompileOptions("zoo:dscnn", with_little_fast_memory(8500), tuning=Tuning(records=folder / "records.db"))
+    options = CompileOptions(
+        f"{NETS}:camera", with_little_fast_memory(_FAST), tuning=Tuning(records=folder / "records.db")
+    )
     with pytest.MonkeyPatch.context() as patch:
         for name in ("waits", "bytes"):
             compilation.compile_model(options, folder / name)
@@ -39,7 +43,7 @@ def test_both_memories_are_used_and_the_run_is_exact(runs):
     report, manifest = runs["waits"]
     firmware = manifest.firmware
     assert report["exact"]
-    assert 0 < firmware.memories["dtcm"] <= 8500 < firmware.memories["dtcm"] + firmware.memories["sram"]
+    assert 0 < firmware.memories["dtcm"] <= _FAST < firmware.memories["dtcm"] + firmware.memories["sram"]
 
 
 def test_the_core_waits_less_than_where_only_bytes_count(runs):

@@ -25,24 +25,28 @@ def folder(tmp_path_factory) -> Path:
     return folder
 
 
-def _compiled(folder: Path, model: str) -> dict:
-    """The manifest of a build whose runs are exact, with what it lost against float."""
-    tosaic_in(folder, "compile", model, "--target", "corstone-300", "-o", "build")
-    assert json.loads(tosaic_in(folder, "run", "build", "--random", 2, "--json"))["exact"]
-    return json.loads((folder / "build" / "manifest.json").read_text())
-
-
-def test_the_ops_of_the_model_are_integers(folder):
-    manifest = _compiled(folder, "mine.py:net")
-    assert {op["op"] for op in manifest["ops"]} <= {"CONV2D", "TABLE", "RESCALE", "TRANSPOSE", "RESHAPE", "MUL", "ADD"}
-    assert min(one["sqnr_db"] for one in manifest["accuracy"]) > 25
-
-
-def test_an_op_of_onnx(folder):
+@pytest.fixture(scope="module")
+def manifests(folder) -> list[dict]:
+    """Of builds of the page's model and of a graph of ONNX, whose runs are exact."""
     value = onnx.helper.make_tensor_value_info
     node = onnx.helper.make_node("Gate", ["x"], ["y"], domain="mine", steepness=1.5)
     graph = onnx.helper.make_graph([node], "g", [value("x", 1, [1, 16])], [value("y", 1, [1, 16])])
     opsets = [onnx.helper.make_opsetid("", 20), onnx.helper.make_opsetid("mine", 1)]
     onnx.save(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10), folder / "gate.onnx")
-    manifest = _compiled(folder, "gate.onnx")
+    models = {"net": "mine.py:net", "gate": "gate.onnx"}
+    compiling = [("compile", model, "--target", "corstone-300", "-o", name) for name, model in models.items()]
+    running = [("run", name, "--random", 2, "--json") for name in models]
+    _, _, *ran = tosaic_in(folder, *compiling, *running)
+    assert all(json.loads(report)["exact"] for report in ran)
+    return [json.loads((folder / name / "manifest.json").read_text()) for name in models]
+
+
+def test_the_ops_of_the_model_are_integers(manifests):
+    manifest, _ = manifests
+    assert {op["op"] for op in manifest["ops"]} <= {"CONV2D", "TABLE", "RESCALE", "TRANSPOSE", "RESHAPE", "MUL", "ADD"}
+    assert min(one["sqnr_db"] for one in manifest["accuracy"]) > 25
+
+
+def test_an_op_of_onnx(manifests):
+    _, manifest = manifests
     assert "TABLE" in {op["op"] for op in manifest["ops"]}

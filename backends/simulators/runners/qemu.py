@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import ClassVar
 
@@ -51,7 +52,7 @@ class Qemu:
         Raises:
             BackendError: QEMU is not installed.
         """
-        return f"{run_tool(_QEMU, ['--version']).splitlines()[0]} {self.board.machine}"
+        return f"{_version(installed(_QEMU))} {self.board.machine}"
 
     def run(
         self,
@@ -137,6 +138,11 @@ class Qemu:
 
 
 RUNNER = Qemu
+
+
+@cache
+def _version(path: str) -> str:
+    return run_tool(path, ["--version"]).splitlines()[0]
 
 
 def _words(console: str) -> str:

@@ -54,6 +54,7 @@ class Prices:
         self._tuner, self._ways, self._calls, self._tasks = tuner, ways, ways.calls, tasks
         self._known: dict[Segment, Price | None] = {}
         self._errors: dict[tuple[int, int], list[float]] = {}
+        self._site = tuner.site()
 
     # What is known.
 
@@ -68,7 +69,7 @@ class Prices:
         if segment.rows and self._calls.slides(segment.first):
             plan = self._ways.plan(segment)
             share *= plan.units[0] / plan.stream.stages[0].height
-        return replace(price, cost=price.cost * share)
+        return price if share == 1 else replace(price, cost=price.cost * share)
 
     @cached_property
     def alone(self) -> list[Price]:
@@ -213,4 +214,4 @@ class Prices:
     def _waits(self, size: float, place: Place = "params") -> float:
         """What one walk over so many bytes costs beyond the instructions."""
         walk = Walk((), (ArrayAccess(place, place, size, (), writes=place == "output"),))
-        return self._tuner.site().waits([walk], self._tuner.target.core.pipeline)
+        return self._site.waits([walk], self._tuner.target.core.pipeline)
