@@ -13,7 +13,7 @@ from tosaic.compiler import compilation
 from tosaic.compiler.options import CompileOptions, Tuning
 from tosaic.target_files.ready import find_target
 
-_FAST = 5600
+_FAST = 8500
 """Bytes, in which some of the model's tensors lie."""
 
 
@@ -29,7 +29,7 @@ def runs(succeed, tmp_path_factory):
     """What a model costs whose tensors lie by their bytes, and by what the core waits for them."""
     folder, found = tmp_path_factory.mktemp("requests"), {}
     options = CompileOptions(
-        f"{NETS}:camera", with_little_fast_memory(_FAST), tuning=Tuning(records=folder / "records.db")
+        f"{NETS}:tall", with_little_fast_memory(_FAST), tuning=Tuning(records=folder / "records.db")
     )
     with pytest.MonkeyPatch.context() as patch:
         for name in ("waits", "bytes"):

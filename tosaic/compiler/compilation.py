@@ -45,6 +45,8 @@ from tosaic.support.mlir import bytecode, functions, ir, parse
 from tosaic.terminal.progress import Stations, durations, keep_durations
 from tosaic.tuner.tune import TuningResult
 
+_PLANS = 3
+"""Times that tensors are placed: kernels that are guessed for their memories may take other working memory."""
 _WINDOWS = 12
 """Windows that the firmware is proven with, each moved on from the last."""
 
@@ -198,9 +200,15 @@ def _in_their_memories(
     """
     if not tuner.sees_memories:
         return fitted
-    program = program_of(fitted.tasks, fitted.module, placement.regions)
-    tasks = tuner.lying(fitted.tasks, fitted.module, program, _planned(program, middle, tuner))
-    proofs |= tuner.prove({name: task for name, task in tasks.items() if task is not fitted.tasks[name]})
+    tasks = fitted.tasks
+    for _ in range(_PLANS):
+        program = program_of(tasks, fitted.module, placement.regions)
+        lying = tuner.lying(tasks, fitted.module, program, _planned(program, middle, tuner))
+        moved = {name: task for name, task in lying.items() if task.key != tasks[name].key}
+        if not moved:
+            break
+        proofs |= tuner.prove(moved)
+        tasks = lying
     return replace(fitted, tasks=tasks)
 
 

@@ -145,14 +145,18 @@ class Tuner:
     def lying(
         self, tasks: Mapping[str, AnyTask], placed: ir.Module, program: CallSequence, plan: MemoryPlan
     ) -> dict[str, AnyTask]:
-        """The tasks of a program's kernels at the places that a plan gives their tensors and working memory."""
+        """The tasks of a program's kernels at the places that a plan gives their tensors and working memory.
+
+        What lies in a slower memory stays there: a kernel that is guessed for a faster one may not fit into it again.
+        """
         found = dict(tasks)
         for number, (name, call) in enumerate(zip(called(placed), program.calls, strict=True)):
             task = found.get(name)
             if isinstance(task, KernelTask) and isinstance(call, KernelCall):
                 blocks = [*map(program.storage, (*call.inputs, *call.outputs)), scratch_name(number)]
                 places = [plan.placements.get(block) for block in blocks]
-                lie = tuple(place.memory if place else 0 for place in places)
+                planned = tuple(place.memory if place else 0 for place in places)
+                lie = tuple(map(max, planned, task.memories or planned))
                 if any(lie):
                     found[name] = task.at(self._site_at(lie, len(call.inputs), task.site), lie)
         return found
