@@ -209,8 +209,11 @@ class Site:
     @cached_property
     def _lying(self) -> list[tuple[Place, Memory, Cache | None]]:
         """Each place that does not answer at once, its memory, and the cache before that."""
-        memories = [(place, self._memory_of(place)) for place in _PLACES]
-        return [(place, memory, memory.data_cache) for place, memory in memories if memory is not None]
+        found: list[tuple[Place, Memory, Cache | None]] = []
+        for place in _PLACES:
+            if (memory := self._memory_of(place)) is not None:
+                found.append((place, memory, memory.data_cache))
+        return found
 
     @cached_property
     def _behind(self) -> dict[Cache, list[Place]]:
