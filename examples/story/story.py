@@ -167,7 +167,7 @@ def net() -> tuple[nn.Module, tuple[Tensor, Tensor], list[tuple[Tensor, Tensor]]
 
 
 def int4() -> tuple[nn.Module, tuple[Tensor, Tensor], list[tuple[Tensor, Tensor]]]:
-    """The model after further training with weights of four bits, but for the table of embeddings, for `--int4`."""
+    """The model after further training with weights of four bits, the table of embeddings included, for `--int4`."""
     module, tokens = _trained()
     with np.load(WEIGHTS_INT4) as weights:
         known = {name: torch.tensor(weights[name]).float() for name in weights.files}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -78,3 +81,13 @@ def test_methods_share_them():
     build = tosaic.compile(methods, target="cortex-m55", calibration=text, quantization=FOUR_BITS)
     assert build.run().exact
     assert constants(build) < 0.55 * MATRICES + 2 * (128 + 64) * 16 + 512
+
+
+def test_the_story_was_trained_for_them_with_its_table():
+    """16 numbers at most in a group of 32, of all matrices and of the table of embeddings."""
+    weights = np.load(Path(__file__).parents[2] / "examples" / "story" / "weights_int4.npz")
+    matrices = {name: weights[name] for name in weights.files if weights[name].ndim == 2 and name.endswith("weight")}
+    assert "embedding.weight" in matrices
+    for name, matrix in matrices.items():
+        groups = matrix.reshape(-1, 32)
+        assert max(len(np.unique(group)) for group in groups) <= 16, name
