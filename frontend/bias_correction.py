@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.fx import GraphModule, Interpreter, Node
+from torch.fx import Graph, GraphModule, Interpreter, Node
 from torch.utils import _pytree as pytree
 from torchao.quantization.pt2e.observer import ObserverBase
 
@@ -106,6 +106,7 @@ class _Corrector(Interpreter):
         self.count = count
         self.sqnr: dict[str, tuple[Origin, float]] = {}
         self._rounded: dict[tuple[tuple[int, ...], bytes], Tensor] = {}
+        self.user_to_last_uses = _last_uses(prepared.graph)
 
     def placeholder(self, target: Any, args: Any, kwargs: Any) -> _Twin:
         values = list(super().placeholder(target, args, kwargs))
@@ -133,11 +134,13 @@ class _Corrector(Interpreter):
         )
 
     def run_node(self, n: Node) -> Any:
+        if n.op == "output":
+            return None
         op, bias = op_quantization(n), own_bias(n)
         if isinstance(op, Weighted):
             self._round_weights(n, op)
         result = super().run_node(n)
-        if n.op == "call_module" and isinstance(result, _Twin):
+        if n.op == "call_module" and isinstance(result, _Twin) and n.all_input_nodes[0].op != "get_attr":
             self._measure(n.all_input_nodes[0], result, self.fetch_attr(str(n.target)))
         if not isinstance(op, Weighted) or bias is None or not isinstance(result, _Twin):
             return result
@@ -183,8 +186,18 @@ class _Corrector(Interpreter):
         if isinstance(observer, RangeObserver):
             pairs = ((observer.seen(exact), observer.seen(rounded)) for exact, rounded in pairs)
         ratio = ratio_db(pairs)
-        if node.op != "get_attr" and ratio < math.inf:
+        if ratio < math.inf:
             self.sqnr.setdefault(node.name, (origin(node), ratio))
+
+
+def _last_uses(graph: Graph) -> dict[Node, list[Node]]:
+    """For each node the values that nobody reads behind it. What a graph gives is nobody's: new states of a decoder
+    would take more memory than its weights."""
+    last = {one: node for node in graph.nodes if node.op != "output" for one in (node, *node.all_input_nodes)}
+    uses = dict[Node, list[Node]]()
+    for one, node in last.items():
+        uses.setdefault(node, []).append(one)
+    return uses
 
 
 def ratio_db(pairs: Iterable[tuple[Tensor, Tensor]]) -> float:

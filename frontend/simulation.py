@@ -60,8 +60,9 @@ def load_float(path: Path) -> ExportedProgram:
 
 
 def input_statistics(capture: Capture) -> list[dict[str, float]]:
-    """Mean, standard deviation, min and max of each input over the calibration data."""
-    columns = [torch.stack(column).double() for column in zip(*capture.calibration, strict=True)]
+    """Mean, standard deviation, min and max of each input over the calibration data, but of states."""
+    count = len(capture.calibration[0]) - len(capture.states)
+    columns = (torch.stack([batch[i] for batch in capture.calibration]).double() for i in range(count))
     return [
         {"mean": c.mean().item(), "deviation": c.std(correction=0).item(), "min": c.min().item(), "max": c.max().item()}
         for c in columns

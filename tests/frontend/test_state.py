@@ -1,11 +1,14 @@
 """Buffers that a model writes: what its program takes and gives, and in which format they are kept."""
 
+import weakref
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 from tosaic.compiler.accuracy import interface_quantizations
-from tosaic.frontend import capture, import_program, quantize, run_float_on
+from tosaic.frontend import bias_correction, capture, import_program, input_statistics, quantize, run_float_on
+from tosaic.frontend.quantizer import prepare
 from tosaic.passes import run_phase
 from tosaic.support.functions import body_of, note_states, returned
 from tosaic.support.mlir import functions
@@ -133,3 +136,40 @@ def test_tensors_that_a_model_holds_and_writes_are_states():
     model = Counting()
     for given, found in zip(calls, run_float_on(captured, captured.calibration), strict=True):
         assert torch.equal(torch.from_numpy(found[0]), model(*given))
+
+
+class Chain(nn.Module):
+    """Eight states, each the softmax of its sum with the one before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for index in range(8):
+            self.register_buffer(f"state{index}", torch.zeros(1, 4))
+
+    def forward(self, x):
+        for index in range(8):
+            state = getattr(self, f"state{index}")
+            x = state.copy_((x + state).softmax(-1))
+        return x
+
+
+def test_new_states_are_held_no_longer_than_the_model_reads_them(samples, monkeypatch):
+    captured, seen, alive = capture(Chain(), samples, samples[0]), [], []
+    rounded = bias_correction.fake_quantize
+
+    def watched(observer, x):
+        result = rounded(observer, x)
+        seen.append(weakref.ref(result))
+        alive.append(sum(each() is not None for each in seen))
+        return result
+
+    monkeypatch.setattr(bias_correction, "fake_quantize", watched)
+    bias_correction.correct_parameters(prepare(captured).module, captured.calibration)
+    assert len(seen) >= 8 * len(samples) and alive[-1] <= 4 * len(samples)
+
+
+def test_statistics_are_of_the_inputs_that_a_caller_gives(captured, samples):
+    (found,) = input_statistics(captured)
+    given = torch.cat([x for (x,) in samples]).double()
+    assert found == {"mean": given.mean().item(), "deviation": given.std(correction=0).item(),
+                     "min": given.min().item(), "max": given.max().item()}  # fmt: skip

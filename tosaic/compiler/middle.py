@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -195,8 +195,9 @@ def _lower_pytorch(options: CompileOptions, captured: Capture, stations: Station
         *noisy_outputs(accuracy, layers, options.model_name),
     )
     calibration = [InputStatistics(**seen) for seen in input_statistics(captured)]
+    without_data = replace(captured, calibration=())  # states of each call may take more memory than weights
     return Middle(
-        captured, calibration, meaning, prepared, *_in_turn(prepared, computed, len(captured.states)), accuracy, layers,
+        without_data, calibration, meaning, prepared, *_in_turn(prepared, computed, len(captured.states)), accuracy, layers,
         warnings, alternatives.dropped, placement, samples, coarser, program.graph_module.meta.get(LAYERS, 0),
     )  # fmt: skip
 
