@@ -197,8 +197,8 @@ def _lower_pytorch(options: CompileOptions, captured: Capture, stations: Station
     calibration = [InputStatistics(**seen) for seen in input_statistics(captured)]
     without_data = replace(captured, calibration=())  # states of each call may take more memory than weights
     return Middle(
-        without_data, calibration, meaning, prepared, *_in_turn(prepared, computed, len(captured.states)), accuracy, layers,
-        warnings, alternatives.dropped, placement, samples, coarser, program.graph_module.meta.get(LAYERS, 0),
+        without_data, calibration, meaning, prepared, *_in_turn(prepared, computed, len(captured.states)), accuracy,
+        layers, warnings, alternatives.dropped, placement, samples, coarser, program.graph_module.meta.get(LAYERS, 0),
     )  # fmt: skip
 
 
