@@ -19,6 +19,7 @@ import click
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.accuracy import Network, executorch, in_float, tosaic
+from tosaic.builds.manifest import Manifest
 from tosaic.compiler.compilation import compile_model
 from tosaic.compiler.options import CompileOptions, QuantizationOptions
 from tosaic.frontend import WeightBudget
@@ -44,11 +45,15 @@ def decibels(name: str) -> tuple[float, float]:
 
 
 def cycles(name: str, target: str, budget: float) -> str:
-    """Vela's, and behind a plus those of the core, of a build that may lose so many decibels."""
+    """Of a build that may lose so many decibels."""
     weights = WeightBudget(budget, in_db=True) if budget >= _LEAST else None
     options = CompileOptions(f"zoo:{name}", find_target(target), quantization=QuantizationOptions(weights=weights))
     with tempfile.TemporaryDirectory(prefix="tosaic-") as folder:
-        manifest = compile_model(options, Path(folder, "build")).manifest
+        return cycles_of(compile_model(options, Path(folder, "build")).manifest)
+
+
+def cycles_of(manifest: Manifest) -> str:
+    """Vela's, and behind a plus those of the core."""
     return f"{manifest.npu_cycles:,}" + (f" + {manifest.cpu_cost:,}" if manifest.cpu_cost else "")
 
 
