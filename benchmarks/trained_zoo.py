@@ -42,9 +42,9 @@ def metric(name: str) -> str:
     return " / ".join(found)
 
 
-def weight_bits(build: BuildFolder) -> float:
+def weight_bits(build: BuildFolder, accelerator: str) -> float:
     """Bits of a weight as the NPU's compiler encodes it, over all layers."""
-    encoded_bytes = family_of(build.manifest.regions[0].accelerator).encoded_bytes
+    encoded_bytes = family_of(accelerator).encoded_bytes
     layers = [constant_value(op.operands[1]) for op in walk(build.module) if multiplications(op)]
     weights = [one for one in layers if one is not None]
     return 8 * sum(map(encoded_bytes, weights)) / sum(one.size for one in weights)
@@ -53,9 +53,10 @@ def weight_bits(build: BuildFolder) -> float:
 def compiled(model: str, target: str) -> tuple[str, str]:
     """The cycles of a build, and on an NPU the bits of its weights, else nothing."""
     options = CompileOptions(f"zoo:{model}", find_target(target))
+    accelerator = options.target.accelerator
     with tempfile.TemporaryDirectory(prefix="tosaic-") as folder:
         build = compile_model(options, Path(folder, "build"))
-        return cycles_of(build.manifest), f"{weight_bits(build):.2f}" if build.manifest.regions else ""
+        return cycles_of(build.manifest), f"{weight_bits(build, accelerator):.2f}" if accelerator else ""
 
 
 @click.command()
