@@ -53,8 +53,8 @@ def cycles(name: str, target: str, budget: float) -> str:
 
 
 def cycles_of(manifest: Manifest) -> str:
-    """Vela's, and behind a plus those of the core."""
-    return f"{manifest.npu_cycles:,}" + (f" + {manifest.cpu_cost:,}" if manifest.cpu_cost else "")
+    """Vela's, those of the core, or both with a plus between."""
+    return " + ".join(f"{cycles:,}" for cycles in (manifest.npu_cycles, manifest.cpu_cost) if cycles)
 
 
 @click.command()

@@ -63,6 +63,10 @@ class OutOfMemoryError(BackendError):
     """The memory plan does not fit the target; the message lists who uses the memory."""
 
 
+class OutOfFlashError(OutOfMemoryError):
+    """The firmware has more code, constants and data than it may; the message names who has most."""
+
+
 class SimulatorError(Error):
     """A simulator did not start, did not end, or faulted."""
 

@@ -29,7 +29,7 @@ from tosaic.backends.npu import Driver
 from tosaic.backends.npus import family_of, find_accelerator
 from tosaic.backends.simulators.stand_in import simulation_of
 from tosaic.backends.target import Core, Memory, Target
-from tosaic.support.errors import BackendError, OutOfMemoryError
+from tosaic.support.errors import BackendError, OutOfFlashError
 from tosaic.support.processes import run_tool
 
 MAIN, MAIN_AT_ONCE = "simulator_main.o", "simulator_main_at_once.o"
@@ -288,12 +288,12 @@ def _flash_bytes(program: CallSequence, target: Target, elf: Path) -> int:
     return taken
 
 
-def out_of_flash(program: CallSequence, size: int, why: str) -> OutOfMemoryError:
+def out_of_flash(program: CallSequence, size: int, why: str) -> OutOfFlashError:
     """The error of a firmware that needs more flash than it may take; the message names who has most constants."""
     kernels = [call for call in program.calls if isinstance(call, KernelCall)]
     worst = max(kernels, key=lambda call: len(call.kernel.params), default=None)
     beside = f"; `{worst.name}` has {len(worst.kernel.params)} B of constants" if worst else ""
-    return OutOfMemoryError(
+    return OutOfFlashError(
         f"the firmware needs more flash than {size} B",
         where=worst.where if worst else "",
         why=why + beside,

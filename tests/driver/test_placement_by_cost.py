@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
+import torch
+from torch import nn
 from tosa_graphs import Graph
 
+import tosaic
 from tosaic.backends.firmware.kit import CYCLES_PER_NPU_CALL
 from tosaic.builds.manifest import placed_ops
 from tosaic.compiler.options import Tuning
 from tosaic.compiler.placement import Placement, place_on
-from tosaic.compiler.placement_by_cost import cheaper_placement
+from tosaic.compiler.placement_by_cost import cheaper_placement, with_fewer_commands
 from tosaic.compiler.tuning import Tuner
 from tosaic.passes import random_inputs
+from tosaic.support.errors import OutOfFlashError
 from tosaic.support.functions import functions_on
 from tosaic.support.mlir import ir
 from tosaic.target_files.ready import find_target
@@ -79,6 +85,52 @@ def test_hand_overs_count(placed):
         return (saved - CYCLES_PER_NPU_CALL / 2) * len(functions_on("cpu", divided))
 
     assert cheaper_placement(placement, TARGET, samples, cpu_cycles) is placement
+
+
+def test_what_takes_most_commands_leaves_the_npu(placed):
+    """A command for each of the product's 1,024 elements."""
+    placement, samples = placed
+    (region,) = placement.regions.values()
+    fewer = with_fewer_commands(placement, TARGET, samples)
+    assert fewer is not None
+    on_cpu = [op for op in placed_ops(fewer.module, fewer.regions) if op.reason.startswith("the flash")]
+    (product,) = on_cpu
+    assert product.op == "MATMUL" and product.processor == "cpu"
+    told = int(re.sub(r"\D", "", product.reason))
+    left = sum(len(one.command_stream) for one in fewer.regions.values())
+    assert 4 * 1024 < told <= len(region.command_stream)
+    assert left < len(region.command_stream) - 0.9 * told
+    assert with_fewer_commands(fewer, TARGET, samples) is None
+
+
+class Beside(nn.Module):
+    """A small product of many commands, beside a convolution that takes most of the cycles."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(32, 64, 3)
+
+    def forward(self, x: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.conv(x), a @ b
+
+
+def test_a_limit_of_flash_moves_what_takes_many_commands(tmp_path):
+    torch.manual_seed(0)
+    inputs = torch.randn(1, 32, 34, 34), torch.randn(1, 16, 32), torch.randn(1, 32, 16)
+
+    def built(flash: int | None) -> tuple[tosaic.Build, str]:
+        target = find_target("corstone-300", flash_size=flash)
+        tuning = Tuning(records=tmp_path / "records.db")
+        build = tosaic.compile(Beside(), inputs, target=target, output=tmp_path / f"{flash}", tuning=tuning)
+        return build, next(op.processor for op in build.manifest.ops if op.op == "MATMUL")
+
+    free, processor = built(None)
+    assert processor == "npu"
+    limit = free.manifest.firmware.flash_bytes - 1
+    small, processor = built(limit)
+    assert processor == "cpu" and small.manifest.firmware.flash_bytes <= limit and small.run().exact
+    with pytest.raises(OutOfFlashError, match="needs more flash than 1000 B"):
+        built(1000)
 
 
 def test_a_placement_fits_or_not(placed, tmp_path):

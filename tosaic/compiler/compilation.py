@@ -27,7 +27,7 @@ from tosaic.compiler.fitting.fitter import Fitted, Fitter, Point
 from tosaic.compiler.middle import Middle, lower_model
 from tosaic.compiler.options import CompileOptions
 from tosaic.compiler.placement import Placement
-from tosaic.compiler.placement_by_cost import cheaper_placement
+from tosaic.compiler.placement_by_cost import cheaper_placement, with_fewer_commands
 from tosaic.compiler.proof import KernelProof, prove_firmware
 from tosaic.compiler.requests import waits_by_block
 from tosaic.compiler.schedules import FILE as SCHEDULES
@@ -38,7 +38,7 @@ from tosaic.frontend import (
 )
 from tosaic.runs.npu_execution import npu_for
 from tosaic.runs.verification import verify_build
-from tosaic.support.errors import Advice, BackendError
+from tosaic.support.errors import Advice, BackendError, OutOfFlashError
 from tosaic.support.functions import is_exact
 from tosaic.support.locations import describe
 from tosaic.support.mlir import bytecode, functions, ir, parse
@@ -171,12 +171,39 @@ def _write(
 def _fitted(
     options: CompileOptions, middle: Middle, tuner: Tuner, stations: Stations
 ) -> tuple[Placement, dict[str, KernelProof], Fitter, Fitted]:
-    """The placement, by cost where that is known; the proofs of its CPU kernels, and the program with streams where
-    they gain and all kernels compete."""
+    """The placement, by cost where that is known, and with fewer commands of the NPU as long as the flash is too small;
+    the proofs of its CPU kernels, and the program with streams where they gain and all kernels compete.
+
+    Raises:
+        OutOfMemoryError: the program does not fit the target.
+    """
     placement, proofs = middle.placement, dict[str, KernelProof]()
     if options.target.accelerator and options.target.core.pipeline:
         with stations.station("place by cost"):
             placement = _by_cost(options, middle, tuner, proofs)
+    while True:
+        try:
+            return placement, proofs, *_chosen(options, middle, placement, proofs, tuner, stations)
+        except OutOfFlashError:
+            fewer = with_fewer_commands(placement, options.target, middle.samples)
+            if fewer is None:
+                raise
+            placement = fewer
+
+
+def _chosen(
+    options: CompileOptions,
+    middle: Middle,
+    placement: Placement,
+    proofs: dict[str, KernelProof],
+    tuner: Tuner,
+    stations: Stations,
+) -> tuple[Fitter, Fitted]:
+    """How the calls of a placement run; `proofs` take in those of its kernels.
+
+    Raises:
+        OutOfMemoryError: the program does not fit the target.
+    """
     placed, regions = placement.module, placement.regions
     tasks = options.schedules.given_to(tuner.tasks(placed, options.kernels, middle.samples.drawn))
     tasks = tuner.confine(tasks, placed, regions)
@@ -187,7 +214,7 @@ def _fitted(
         calls = Calls(tuner, placed, regions, tasks, stream_input=fed, sliding=options.sliding)
         fitter = Fitter(tuner, calls)
         streams = options.kernels == "all" or fed
-        return placement, proofs, fitter, fitter.chosen() if streams else fitter.as_it_is()
+        return fitter, fitter.chosen() if streams else fitter.as_it_is()
 
 
 def _in_their_memories(

@@ -1,15 +1,18 @@
-"""Ops that leave the NPU because the CPU computes them in fewer cycles, the calls of the NPU included."""
+"""Ops that leave the NPU because the CPU computes them in fewer cycles, the calls of the NPU included, or because their
+commands exceed the flash."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from math import prod
 from typing import TypeAlias
 
 import numpy as np
 
 from tosaic.backends.firmware.kit import CYCLES_PER_NPU_CALL
+from tosaic.backends.npu import NpuRegion
 from tosaic.backends.target import Memory, Target
 from tosaic.compiler.placement import Placement, compiled, divided, settled
 from tosaic.passes import Callback
@@ -28,6 +31,8 @@ _PRODUCTS_PER_CYCLE, _ELEMENTS_PER_CYCLE = 8, 2
 _LEAST_GAIN, _STEP = 1 / 20, 1 / 100
 """Of all cycles, for which a region is torn, as estimates are no better; and what each move adds to that."""
 _TRIES = 4
+_KERNEL_BYTES = 2048
+"""What a kernel takes of flash, about; its constants the NPU reads, too."""
 
 
 @dataclass
@@ -37,10 +42,12 @@ class _Alike:
     Args:
         cycles: that the NPU takes for each, by the op's number.
         least: what the CPU takes for one at the very least.
+        commands: bytes of all that the NPU is told for them.
     """
 
     least: float
     cycles: dict[int, int] = field(default_factory=dict)
+    commands: int = 0
 
     @property
     def promise(self) -> float:
@@ -88,6 +95,23 @@ def cheaper_placement(
     return best if least <= wanted else placement
 
 
+def with_fewer_commands(
+    placement: Placement, target: Target, samples: Sequence[Sequence[np.ndarray]], callbacks: Sequence[Callback] = ()
+) -> Placement | None:
+    """The placement with those ops of one kind and shape on the CPU whose commands take the most bytes of flash, as
+    those of a matrix product that an Ethos-U55 makes element by element; None where a kernel takes as many.
+
+    Raises:
+        PassError: placement broke its invariant.
+    """
+    most = max(_groups(placement, target), key=lambda group: group.commands, default=None)
+    if most is None or most.commands <= _KERNEL_BYTES:
+        return None
+    moved = copy_of(placement.fused)
+    refuse(moved, dict.fromkeys(most.cycles, f"the flash is too small for {most.commands:,} B of commands"))
+    return settled(compiled(moved, target, callbacks), target, samples, callbacks)
+
+
 def _cycles(placement: Placement, on_cpu: float) -> float:
     return on_cpu + sum(region.cycles + CYCLES_PER_NPU_CALL for region in placement.regions.values())
 
@@ -96,16 +120,24 @@ def _groups(placement: Placement, target: Target) -> Iterator[_Alike]:
     """The ops of each kind and shape that Vela scheduled by themselves."""
     found: dict[str, _Alike] = {}
     for name, function in functions_on("npu", placement.module).items():
-        ops = computing_ops(function)
-        for part in placement.regions[name].ops:
+        ops, region = computing_ops(function), placement.regions[name]
+        commands = _commands(region)
+        for part in region.ops:
             if part.index < 0:
                 continue
             op = ops[part.index]
             kind = " ".join([op.name, *(str(value.type) for value in (*op.operands, *op.results))])
-            cycles = found.setdefault(kind, _Alike(_least(op, target.layout.constants))).cycles
+            alike = found.setdefault(kind, _Alike(_least(op, target.layout.constants)))
             number = int_of(op, "tosaic.op")
-            cycles[number] = cycles.get(number, 0) + part.cycles
+            alike.cycles[number] = alike.cycles.get(number, 0) + part.cycles
+            alike.commands += sum(commands[end] for end in part.offsets)
     yield from found.values()
+
+
+def _commands(region: NpuRegion) -> dict[int, int]:
+    """The bytes of a region's commands by the offset of their end."""
+    ends = sorted({end for part in region.ops for end in part.offsets})
+    return {end: end - begin for begin, end in pairwise([0, *ends])}
 
 
 def _least(op: ir.Operation, constants: Memory) -> float:
