@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -10,8 +11,9 @@ from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_qat_pt
 from torchao.testing.pt2e._xnnpack_quantizer import XNNPACKQuantizer, get_symmetric_quantization_config
 
 import tosaic
+from tosaic.runs.running import run_build
 
-_STEPS, _FRESH = 40, 32
+_STEPS, _FRESH = 80, 32
 
 
 def network() -> nn.Module:
@@ -24,7 +26,7 @@ def data(count: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Te
     classes = torch.randint(2, (count,), generator=generator)
     wave = torch.sin(torch.arange(12) * 1.5 + 6 * torch.rand(count, 1, generator=generator))
     stripes = torch.where(classes[:, None, None] == 1, wave[:, None], wave[:, :, None])
-    return stripes[:, None] + 0.5 * torch.randn(count, 3, 12, 12, generator=generator), classes
+    return stripes[:, None] + 1.5 * torch.randn(count, 3, 12, 12, generator=generator), classes
 
 
 @pytest.fixture(scope="module")
@@ -36,11 +38,11 @@ def trained() -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
     batches = {"input": {0: torch.export.Dim("batch")}}
     exported = torch.export.export(network(), data(8, generator)[:1], dynamic_shapes=batches)
     prepared = prepare_qat_pt2e(exported.module(), quantizer)
-    optimizer = torch.optim.Adam(prepared.parameters(), 1e-2)
+    optimizer = torch.optim.Adam(prepared.parameters(), 3e-3)
     for _ in range(_STEPS):
         samples, classes = data(8, generator)
         optimizer.zero_grad()
-        nn.functional.cross_entropy(prepared(samples), classes).backward()
+        nn.functional.cross_entropy(prepared(samples), classes, label_smoothing=0.8).backward()
         optimizer.step()
     return convert_pt2e(move_exported_model_to_eval(prepared)), *data(_FRESH, generator)
 
@@ -50,10 +52,14 @@ def test_boards_compute_what_training_simulated(trained, target, tmp_path):
     module, samples, classes = trained
     torch.export.save(torch.export.export(module, (samples[:1],)), tmp_path / "trained.pt2")
     build = tosaic.compile(str(tmp_path / "trained.pt2"), target=target, output=tmp_path / "build")
+    ran = run_build(build, [[one.numpy()] for one in samples.split(1)])
+    assert ran.exact and bool(build.manifest.regions) == (target == "corstone-300")
     with torch.no_grad():
-        wanted = torch.cat([module(one) for one in samples.split(1)])
-    assert (wanted.argmax(1) == classes).double().mean() >= 0.9
-    ran = [build.run(one) for one in samples.split(1)]
-    assert all(each.exact for each in ran)
+        simulated = torch.cat([module(one) for one in samples.split(1)]).numpy()
     (output,) = build.manifest.firmware.outputs
-    print(output, ran[0])
+    assert output.quantization is not None
+    (step,), (zero_point,) = output.quantization.scales, output.quantization.zero_points
+    made = np.concatenate([result for (result,) in ran.board.outputs]).astype(int) - zero_point
+    steps = made - (simulated / step).round()
+    assert np.abs(steps).max() <= 2 and (steps == 0).mean() >= 0.6
+    assert (simulated.argmax(1) == classes.numpy()).mean() >= 0.7
