@@ -61,5 +61,5 @@ def test_boards_compute_what_training_simulated(trained, target, tmp_path):
     (step,), (zero_point,) = output.quantization.scales, output.quantization.zero_points
     made = np.concatenate([result for (result,) in ran.board.outputs]).astype(int) - zero_point
     steps = made - (simulated / step).round()
-    assert np.abs(steps).max() <= 2 and (steps == 0).mean() >= 0.6
-    assert (simulated.argmax(1) == classes.numpy()).mean() >= 0.7
+    assert np.abs(steps).max() <= 3 and (steps == 0).mean() >= 0.7
+    assert (simulated.argmax(1) == classes.numpy()).mean() >= 0.9
