@@ -1,7 +1,6 @@
 """Train the zoo's networks of MLPerf Tiny's shapes on made data: `python benchmarks/train_zoo.py resnet8`.
 
-Every batch is fresh. One thread makes the same weights on each machine of a kind; a network takes a few to twenty
-minutes of a processor.
+Every batch is fresh. A network takes five to fifteen minutes of a processor, on one thread.
 """
 
 from __future__ import annotations
