@@ -18,12 +18,13 @@ from tosaic.support.tosa_tools import tosa_tool
 def serialize(module: ir.Module | str) -> bytes:
     """The TOSA flatbuffer of a module's `main`: calls inlined, loops unrolled, and `tosaic.*` attributes dropped.
 
+    Inlining canonicalizes, too, where there is nothing to inline: what Vela is given depends on it.
+
     Raises:
         BackendError: tosa-opt refused the module.
     """
     flat = parse(module) if isinstance(module, str) else copy_of(module)
-    if len(functions(flat)) > 1:
-        run_pipeline(flat, "builtin.module(inline,symbol-dce)")
+    run_pipeline(flat, "builtin.module(inline,symbol-dce)")
     unroll(flat)
     for function in functions(flat).values():
         strip_annotations(function)
