@@ -7,6 +7,7 @@ in decibels of mel bands.
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -22,10 +23,7 @@ def words(count: int, seed: int) -> tuple[Tensor, Tensor]:
     A word is three phones of a speaker whose formants are high or low, at some time of the second, behind noise.
     """
     generator = torch.Generator().manual_seed(seed)
-
-    def uniform(low: float, high: float, *shape: int) -> Tensor:
-        return low + (high - low) * torch.rand(count, *shape, generator=generator)
-
+    uniform = partial(_uniform, generator, count)
     language = torch.Generator().manual_seed(0)
     formants = torch.rand(_PHONES, 3, generator=language) * torch.tensor([9.0, 12, 10]) + torch.tensor([2.0, 12, 26])
     rows = torch.randperm(_PHONES**_LENGTH, generator=language)
@@ -61,10 +59,7 @@ def machines(count: int, seed: int, broken: float = 0.0) -> tuple[Tensor, Tensor
     `broken` rattles, whines, has lost a harmonic or rubs.
     """
     generator = torch.Generator().manual_seed(seed)
-
-    def uniform(low: float, high: float, *shape: int) -> Tensor:
-        return low + (high - low) * torch.rand(count, *shape, generator=generator)
-
+    uniform = partial(_uniform, generator, count)
     kinds = torch.Generator().manual_seed(1)
     pitches = torch.linspace(7, 13, _MACHINES)
     gains = torch.rand(_MACHINES, _HARMONICS, generator=kinds)
@@ -90,6 +85,11 @@ def machines(count: int, seed: int, broken: float = 0.0) -> tuple[Tensor, Tensor
     speckle = torch.rand(count, _CLIP, _MELS, 4, generator=generator).clamp_min(1e-6).log().neg().mean(3)
     decibels = (10 * torch.log10(power * speckle + 1e-3) + 15) / 8
     return decibels.unfold(1, _SEEN, 1).transpose(2, 3).flatten(2), faulty.long()
+
+
+def _uniform(generator: torch.Generator, count: int, low: float, high: float, *shape: int) -> Tensor:
+    """f32[count, *shape]"""
+    return low + (high - low) * torch.rand(count, *shape, generator=generator)
 
 
 def _smooth(coarse: Tensor, size: int) -> Tensor:

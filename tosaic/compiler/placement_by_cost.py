@@ -96,7 +96,7 @@ def cheaper_placement(
 
 
 def with_fewer_commands(
-    placement: Placement, target: Target, samples: Sequence[Sequence[np.ndarray]], callbacks: Sequence[Callback] = ()
+    placement: Placement, target: Target, samples: Sequence[Sequence[np.ndarray]]
 ) -> Placement | None:
     """The placement with those ops of one kind and shape on the CPU whose commands take the most bytes of flash, as
     those of a matrix product that an Ethos-U55 makes element by element; None where a kernel takes as many.
@@ -109,7 +109,7 @@ def with_fewer_commands(
         return None
     moved = copy_of(placement.fused)
     refuse(moved, dict.fromkeys(most.cycles, f"the flash is too small for {most.commands:,} B of commands"))
-    return settled(compiled(moved, target, callbacks), target, samples, callbacks)
+    return settled(compiled(moved, target), target, samples)
 
 
 def _cycles(placement: Placement, on_cpu: float) -> float:
