@@ -224,7 +224,7 @@ def _allocated(
         ) from None
     used = {name for line in lines for name in _OPERAND.findall(line)}
     paired = _paired(lines, rows)
-    if pipeline is not None and cycles_of(lines, pipeline, 1) < cycles_of(paired, pipeline, 1):
+    if pipeline is not None and cycles_of(lines, pipeline) < cycles_of(paired, pipeline):
         paired = list(lines)
     return paired, [t for t in temporaries if t in used]
 

@@ -16,6 +16,7 @@ from functools import lru_cache
 from tosaic.backends.cortex_m.program.block import VARIABLE, InstructionBlock
 from tosaic.backends.cortex_m.program.dependences import Dependences
 from tosaic.backends.simulators.cycle_model import decoder, issue_cycles
+from tosaic.backends.simulators.instruction import Instruction
 from tosaic.backends.target import Pipeline
 from tosaic.support.errors import BackendError
 
@@ -96,22 +97,28 @@ def _opened(block: InstructionBlock, pipeline: Pipeline | None, graph: Dependenc
     return ordered(InstructionBlock(block.opening, {**block.registers, **homes}, free), pipeline).turn
 
 
-def cycles_of(turn: Sequence[str], pipeline: Pipeline, turns: int) -> int:
-    """Cycles of the instructions of a loop's turn, executed so many times in a row."""
-    variables = dict.fromkeys(name for instruction in turn for name in VARIABLE.findall(instruction))
-    used = set(_REGISTER.findall(" ".join(turn)))
+def cycles_of(code: Sequence[str], pipeline: Pipeline) -> int:
+    """Cycles of instructions that are executed once."""
+    return issue_cycles(_decoded(code, pipeline), pipeline)
+
+
+@lru_cache(maxsize=1024)
+def loop_cycles(turn: tuple[str, ...], pipeline: Pipeline, turns: int) -> int:
+    """Cycles of a loop of so many turns, all but the first of which cost the same."""
+    decoded = _decoded(turn, pipeline)
+    once = issue_cycles(decoded, pipeline)
+    return once + (turns - 1) * (issue_cycles(decoded * 2, pipeline) - once) if turns > 1 else once
+
+
+def _decoded(code: Sequence[str], pipeline: Pipeline) -> list[Instruction]:
+    """Instructions as the scoreboard sees them. Variables of C lie in registers that none of them names."""
+    variables = dict.fromkeys(name for instruction in code for name in VARIABLE.findall(instruction))
+    used = set(_REGISTER.findall(" ".join(code)))
     pools = {kind: itertools.cycle(_unused(kind, count, used)) for kind, count in (("q", 8), ("r", 13))}
     registers = {name: next(pools["q" if name[1] == "q" else "r"]) for name in variables}
-    code = [line.partition(" ") for instruction in turn for line in instruction.split("\\n")]
-    named = [(mnemonic, VARIABLE.sub(lambda name: registers[name[0]], operands)) for mnemonic, _, operands in code]
-    decoded = [decoder(pipeline)(mnemonic, operands, 4) for mnemonic, operands in named]
-    return issue_cycles(decoded * turns, pipeline)
-
-
-def loop_cycles(turn: Sequence[str], pipeline: Pipeline, turns: int) -> int:
-    """Cycles of a loop of so many turns, all but the first of which cost the same."""
-    once = cycles_of(turn, pipeline, 1)
-    return once + (turns - 1) * (cycles_of(turn, pipeline, 2) - once) if turns > 1 else once
+    lines = [line.partition(" ") for instruction in code for line in instruction.split("\\n")]
+    named = [(mnemonic, VARIABLE.sub(lambda name: registers[name[0]], operands)) for mnemonic, _, operands in lines]
+    return [decoder(pipeline)(mnemonic, operands, 4) for mnemonic, operands in named]
 
 
 def _unused(kind: str, count: int, used: Set[str]) -> list[str]:

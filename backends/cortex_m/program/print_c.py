@@ -210,7 +210,7 @@ class Printer:
         return f"(const int8_t *){buffer} + {where}"
 
     def _assembled(self, lines: Sequence[str], pointers: int) -> None:
-        cycles = cycles_of(lines, self.pipeline, 1) if self.pipeline else len(lines)
+        cycles = cycles_of(lines, self.pipeline) if self.pipeline else len(lines)
         self._took(len(lines) + pointers, cycles + pointers)
 
     def _took(self, instructions: float, cycles: float) -> None:

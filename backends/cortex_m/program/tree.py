@@ -349,10 +349,15 @@ def allocated(statement: Statement) -> tuple[Buffer, ...]:
 
 
 def _loops_over(var: str, statement: Statement) -> list[For]:
-    if var not in names_in(statement):
-        return []
-    own = [statement] if isinstance(statement, For) and statement.var == var else []
-    return own + [loop for child in parents_in(statement) for loop in _loops_over(var, child)]
+    found, left = list[For](), [statement]
+    while left:
+        s = left.pop()
+        if isinstance(s, LEAVES) or var not in names_in(s):
+            continue
+        if isinstance(s, For) and s.var == var:
+            found.append(s)
+        left.extend(children(s))
+    return found
 
 
 def walk(statement: Statement) -> list[Statement]:

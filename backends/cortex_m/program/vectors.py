@@ -21,7 +21,7 @@ from tosaic.backends.cortex_m.program.check import SLACK
 from tosaic.backends.cortex_m.program.dependences import opening_loads
 from tosaic.backends.cortex_m.program.inline_assembly import VECTORS, assembly, low_registers
 from tosaic.backends.cortex_m.program.list_scheduler import Ordered, cycles_of, loop_cycles, ordered
-from tosaic.backends.cortex_m.program.pointers import SPREADS, Pointers, bytes_ahead, planned
+from tosaic.backends.cortex_m.program.pointers import SPREADS, Pointers, PointerUse, bytes_ahead, planned
 from tosaic.backends.cortex_m.program.tree import Alloc, Buffer, For, Instr, RefusedError, Statement
 from tosaic.backends.cortex_m.program.vector_order import (
     SHARED,
@@ -176,15 +176,7 @@ class _Vectors:
         self.read = [name for name in read if name not in self.homes]
         if any(name in self.read for part in self.parts for step in part for name in step.targets):
             raise RefusedError("a block with vectors changes no number that lives outside")
-        for spread in SPREADS:
-            self.pointers = planned(uses, loop, spread)
-            if not self._crowded():
-                break
-        else:
-            raise _CrowdedError(
-                f"{len(self.pointers.starts)} pointers, {len(self.homes)} sums and {len(self.read)} numbers do not fit "
-                "the general registers"
-            )
+        self._point(uses)
 
     def _spread_outside(self) -> None:
         """Numbers from outside that are written to all lanes before the loop are vectors of C."""
@@ -208,10 +200,26 @@ class _Vectors:
         sets = f"vctp.{self.mask[1]} {self.count}"
         self.parts = [[replace(s, mask=sets) if s.instr.limit else s for s in part] for part in self.parts]
 
+    def _point(self, uses: Sequence[PointerUse]) -> None:
+        """Plan the pointers, and write the code on them.
+
+        Raises:
+            RefusedError: there are too few general registers.
+        """
+        for spread in SPREADS:
+            self.pointers = planned(uses, self.loop, spread)
+            self.code = [self._made(part) for part in self.parts]
+            if not self._crowded():
+                return
+        raise _CrowdedError(
+            f"{len(self.pointers.starts)} pointers, {len(self.homes)} sums and {len(self.read)} numbers do not fit "
+            "the general registers"
+        )
+
     def _crowded(self) -> bool:
         """Whether there are too few general registers, or too few low ones."""
         homes, names = {*self.homes.values()} | self.taken, {name: f"%[{name}]" for name in self.pointers.starts}
-        low = low_registers(i.text(names) for part in range(3) for i in self._code(part))
+        low = low_registers(i.text(names) for part in self.code for i in part)
         kept = len([home for home in homes if home in _LOW])
         general = len(homes) + len(self.pointers.starts) + len(self.read)
         return general > _GENERAL or len(low) + kept > len(_LOW)
@@ -304,9 +312,6 @@ class _Vectors:
 
     # The code.
 
-    def _code(self, part: int) -> list[BlockInstruction]:
-        return self._made(self.parts[part])
-
     def _made(self, steps: Sequence[VectorStep]) -> list[BlockInstruction]:
         return [i for step in steps for i in step.made(self.pointers.addresses.get(step))]
 
@@ -331,7 +336,7 @@ class _Vectors:
         raise RefusedError(f"a turn does not open with {hoisted} loads that can run ahead")
 
     def block(self, last: Mapping[str, int]) -> VectorBlock:
-        before, after = list(self._ordered(self._code(0)).turn), list(self._ordered(self._code(2)).turn)
+        before, after = list(self._ordered(self.code[0]).turn), list(self._ordered(self.code[2]).turn)
         # The mask of the code around; LR counts the turns of a hardware loop.
         other = "lr" if self.loop is None else "r12"
         if self.mask:
@@ -343,7 +348,7 @@ class _Vectors:
         if self.loop is not None:
             turns = self.loop.turns
             opening = len(self._made(self.parts[1][: self.first]))
-            code = [*self._code(1), *self.pointers.advances]
+            code = [*self.code[1], *self.pointers.advances]
             hoisted = self.loop.ahead if isinstance(self.loop.ahead, int) and turns > 1 else 0
             if isinstance(self.loop.ahead, str) and not opening:
                 raise RefusedError(f"a turn of `{self.loop.var}` does not open with what makes {self.loop.ahead}")
@@ -390,5 +395,5 @@ class _Vectors:
     def _cycles(self, before: Sequence[str], turn: Sequence[str], after: Sequence[str], turns: int) -> int:
         if self.pipeline is None:
             return len(before) + len(turn) * turns + len(after)
-        around = sum(cycles_of(part, self.pipeline, 1) for part in (before, after) if part)
+        around = sum(cycles_of(part, self.pipeline) for part in (before, after) if part)
         return around + (loop_cycles(turn, self.pipeline, turns) + _ENTRY if turns else 0)

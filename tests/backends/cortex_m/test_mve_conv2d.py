@@ -74,8 +74,8 @@ def test_schedules_of_one_layer_are_exact(tmp_path):
     layer = mve_layers.conv2d(np.random.default_rng(1), (1, 5, 5, 8), 20, (2, 2))
     generated = tuple(variant for variant in layer.space(FAMILY).variants if variant.assignments > 1)
     space, choose = Space(generated), random.Random(1)
-    schedules = {space.sample(choose) for _ in range(66)}
-    assert len(schedules) >= 60
+    schedules = {space.sample(choose) for _ in range(34)}
+    assert len(schedules) >= 30
     cases = [layer.case(FAMILY, schedule) for schedule in schedules]
     for outcome in run_cases(cases, tmp_path):
         assert outcome.exact, outcome

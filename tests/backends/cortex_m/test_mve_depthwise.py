@@ -92,7 +92,7 @@ def test_shifts_over_the_whole_range_are_exact(tmp_path, shifts):
 )
 def test_schedules_of_one_layer_are_exact(tmp_path, shape, kernel, options):
     layer = mve_layers.depthwise(np.random.default_rng(1), shape, kernel, **options)
-    cases = [layer.case(FAMILY, each) for each in itertools.islice(legal(layer), 10)]
+    cases = [layer.case(FAMILY, each) for each in itertools.islice(legal(layer), 5)]
     assert len(cases) >= 2
     for outcome in run_cases(cases, tmp_path):
         assert outcome.exact, outcome
@@ -279,7 +279,7 @@ def test_steps_tree_and_c_of_one_schedule_stay_what_they_are():
 
 def test_legal_schedules_print_different_code():
     layer = mve_layers.depthwise(np.random.default_rng(8), (1, 7, 6, 32), (3, 3), pad=SQUARE)
-    schedules = list(legal(layer))
+    schedules = list(itertools.islice(legal(layer), 12))
     texts = {layer.case(FAMILY, each).source.text for each in schedules}
     assert len(texts) == len(schedules) > 4
 

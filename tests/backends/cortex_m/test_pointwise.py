@@ -183,7 +183,7 @@ def _amounts(g: Graph) -> ir.Value:
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory):
-    return outcomes_of(CASES, ("pointwise",), tmp_path_factory.mktemp("pointwise"))
+    return outcomes_of(CASES, ("pointwise",), tmp_path_factory.mktemp("pointwise"), samples=3)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -285,7 +285,7 @@ def test_random_functions_equal_the_reference(tmp_path):
         n: build for n, build in cases.items() if task_of(build, ("pointwise",)).default().variant != "linalg.loops"
     }
     assert len(covered) > 8
-    for name, found in outcomes_of(covered, ("pointwise",), tmp_path).items():
+    for name, found in outcomes_of(covered, ("pointwise",), tmp_path, samples=3).items():
         assert not [str(outcome) for outcome in found if not outcome.exact], name
 
 
