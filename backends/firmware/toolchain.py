@@ -10,7 +10,7 @@ from tosaic.backends.cortex_m.toolchain import CLANG, newlib_headers, target_fla
 from tosaic.backends.target import Core
 from tosaic.support.cache import cached
 from tosaic.support.errors import unknown_name
-from tosaic.support.processes import installed, run_tool
+from tosaic.support.processes import run_tool
 
 SOURCES = Path(__file__).parent
 UNDER_MONITOR = "-DTOSAIC_MONITOR"
@@ -47,9 +47,8 @@ def monitored_objects(core: Core) -> list[Path]:
 
 def link(objects: Sequence[Path | str], script: Path, elf: Path, core: Core, *, entry: str = "Reset_Handler") -> None:
     """Link `objects` (or options) with newlib-nano as the linker script says; unused sections are dropped."""
-    options = ["-nostdlib", "-static", "-Qunused-arguments", "-Wl,--gc-sections", "-Wl,--nmagic", f"-Wl,-e,{entry}"]
-    made_of = ["-T", script, *objects, *_libraries(core), "-o", elf]
-    run_tool(CLANG, [*target_flags(core), f"--ld-path={installed(_LINKER)}", *options, *made_of])
+    options = ["-static", "-m", "armelf", "--target2=rel", "--gc-sections", "--nmagic", "-e", entry]
+    run_tool(_LINKER, [*options, "-T", script, *objects, *_libraries(core), "-o", elf])
 
 
 _ARCHITECTURES = {
@@ -81,4 +80,4 @@ def _libraries(core: Core) -> list[str]:
     def found(library: str) -> str:
         return run_tool("arm-none-eabi-gcc", [*asked, f"-print-file-name={library}"]).strip()
 
-    return ["-Wl,--start-group", *map(found, ("libc_nano.a", "libm.a", "libgcc.a")), "-Wl,--end-group"]
+    return ["--start-group", *map(found, ("libc_nano.a", "libm.a", "libgcc.a")), "--end-group"]

@@ -89,7 +89,7 @@ def _link(build: Path, firmware: Firmware, signatures: Mapping[str, Signature], 
     source, wrappers, elf = folder / "trace.c", folder / "trace.o", folder / "traced.elf"
     source.write_text(_HEAD + "".join(_wrapper(symbol, signature) for symbol, signature in signatures.items()))
     toolchain.compile_c(source, wrappers, core)
-    redirected = [f"-Wl,--wrap={symbol}" for symbol in signatures]
+    redirected = [f"--wrap={symbol}" for symbol in signatures]
     main = MAIN_AT_ONCE if firmware.fed_rows else MAIN
     parts = simulator_objects(build, firmware.name, core, firmware.has_npu, main)
     objects: list[Path | str] = [*redirected, wrappers, *parts]
