@@ -16,12 +16,12 @@ _CONVERTERS = CONVERTING | {"tosa.clamp"}
 def cpu_kernels(nodes: list[Node]) -> list[list[Node]]:
     """Group `nodes` (program order, all of the CPU) into kernels.
 
-    A kernel is one op that moves data; or a sum with the rescale that widens what it reads; or a product of int8 with
-    the transpose of its second operand's matrices, of which it alone reads the result; or another op that is not
-    pointwise, followed by the converters (rescale, clamp, cast) that alone use what stands before them, up to a result
-    that the next one would widen or, rescaled once to 16 bits or fewer, rescale again, and of int8 convolutions by a
-    TABLE, of products by a SELECT that masks columns; or a tree of pointwise ops alone, whose vector code needs no
-    knowledge of what made its inputs. A reshape belongs to none: in `main` it is an alias.
+    A kernel is one op that moves data; or a sum with the rescale that widens what it reads; or a product of integers
+    with the transpose on the CPU of its second operand's matrices, of which it alone reads the result; or another op
+    that is not pointwise, followed by the converters (rescale, clamp, cast) that alone use what stands before them,
+    up to a result that the next one would widen or, rescaled once to 16 bits or fewer, rescale again, and of int8
+    convolutions by a TABLE, of products by a SELECT that masks columns; or a tree of pointwise ops alone, whose
+    vector code needs no knowledge of what made its inputs. A reshape belongs to none: in `main` it is an alias.
     """
     group_of: dict[Node, list[Node]] = {}
     for node in nodes:
@@ -31,7 +31,7 @@ def cpu_kernels(nodes: list[Node]) -> list[list[Node]]:
         if node.name == "reduce_sum":
             group = [*(widening for widening in node.inputs if _only_widens(widening, group_of)), node]
         if node.name == "matmul":
-            group = [*(operand for operand in node.inputs if _is_turned_for(node, operand)), node]
+            group = [*(one for one in node.inputs if one in group_of and _is_turned_for(node, one)), node]
         if _is_pointwise(node):
             for producer in sorted(node.inputs, key=lambda each: not _is_masked_by(each, node)):
                 joined = group_of.get(producer)
@@ -101,11 +101,11 @@ def _anchors(node: Node, group: Collection[Node]) -> bool:
 
 
 def _is_turned_for(product: Node, operand: Node) -> bool:
-    """Whether a node turns the matrices of the second operand of a product of int8, and nothing else reads them."""
+    """Whether a node turns the matrices of the second operand of a product of integers, and nothing else reads them."""
     if product.name != "matmul" or operand.name != "transpose" or len(operand.users) != 1 or operand.returned:
         return False
     second = product.op.operands[1] == operand.op.results[0] != product.op.operands[0]
-    return second and _bits(operand) == 8 and ints_of(operand.op, "perms") == (0, 2, 1)
+    return second and _bits(operand) in (8, 16) and ints_of(operand.op, "perms") == (0, 2, 1)
 
 
 def _each_rescales(*groups: list[Node]) -> bool:

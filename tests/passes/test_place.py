@@ -286,7 +286,7 @@ def test_a_sum_on_the_cpu_of_what_the_npu_widens():
 
 
 @pytest.mark.parametrize("perms, element, joined", [
-    ((0, 2, 1), "i8", True), ((0, 2, 1), "i16", False), ((1, 2, 0), "i8", False),
+    ((0, 2, 1), "i8", True), ((0, 2, 1), "i16", True), ((1, 2, 0), "i8", False),
 ])  # fmt: skip
 def test_a_product_turns_its_second_operand_itself(perms, element, joined):
     graph = Graph()
@@ -310,6 +310,15 @@ def test_a_product_turns_what_is_reshaped_before_it(perms, joined):
     placed = place(module)
     assert same(module, placed)
     assert ("cpu: transpose matmul rescale" in contents(placed).values()) == joined
+
+
+def test_a_turned_operand_stays_on_the_npu():
+    graph = Graph()
+    keys = graph.transpose(graph.clamp(graph.input((4, 4, 4)), -5, 5), (0, 2, 1))
+    module = graph.module(graph.requantize(graph.matmul(graph.input((4, 2, 4)), keys), "i8", 0.01))
+    placed = place(module, refusing("matmul", "rescale"), hop_cost=1)
+    assert same(module, placed)
+    assert list(contents(placed).values()) == ["npu: clamp transpose", "cpu: matmul rescale"]
 
 
 def test_a_turned_operand_that_others_read_is_a_kernel():
