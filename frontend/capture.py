@@ -29,6 +29,7 @@ from tosaic.frontend.python_file import call, is_function
 from tosaic.frontend.samples import as_sample, check_sample, read_samples
 from tosaic.frontend.sizes import refuse_large_tensors
 from tosaic.frontend.state import State, in_turn, take_states
+from tosaic.frontend.state_layouts import by_columns
 from tosaic.frontend.torchao_weights import take_torchao_weights
 from tosaic.frontend.unsigned import as_floats, as_signed, take_bytes, take_stored
 from tosaic.support.errors import Advice, ModelError
@@ -94,6 +95,7 @@ def capture(
     nhwc: bool = False,
     nhwc_results: bool = False,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    columns: bool = False,
 ) -> Capture:
     """Capture a model.
 
@@ -107,6 +109,7 @@ def capture(
         nhwc: let inputs of four axes come with their channels last; the data above are in the model's layout.
         nhwc_results: let results of four axes go out with their channels last.
         shapes: of inputs by name, for a model that takes several.
+        columns: let states that products read lie as vectors multiply them, column by column.
 
     Raises:
         ModelError: the model, its inputs or the calibration data cannot be used; the message says which and why.
@@ -145,6 +148,7 @@ def capture(
     if states:
         _check_placeholders(program)
         program = decomposed(program)
+        states = by_columns(program, states) if columns else states
         examples, batches = in_turn(program, states, [examples])[0], in_turn(program, states, batches)
     return Capture(name, program, examples, tuple(batches), names, states, tuple(images), advice, methods)
 
