@@ -8,6 +8,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import Node
 
+from tosaic.frontend.calls import columns_of
 from tosaic.frontend.canonical import DEQUANTIZE, QUANTIZE, arguments, is_quantized
 from tosaic.frontend.capture import Capture
 from tosaic.frontend.lowerings.op_quantization import Joined, Weighted
@@ -26,8 +27,8 @@ def calibration_advice(capture: Capture) -> tuple[Advice, ...]:
         return ()
     hint = "calibrate on some 100 samples of real data"
     found = [Advice("calibration has one sample, the example input", "", hint)] if len(capture.calibration) == 1 else []
-    for name, column in zip(capture.input_names, zip(*capture.calibration, strict=True), strict=True):
-        values = torch.stack(column)
+    for name, column in zip(capture.input_names, columns_of(capture.calibration), strict=True):
+        values = torch.stack(list(column))
         if values.is_floating_point() and values.numel() > 1 and values.min() == values.max():
             kind = "zeros alone" if not values.any() else f"{values.flatten()[0]:g} alone"
             found.append(Advice(f"calibration data for the input `{name}` is {kind}", name, hint))

@@ -14,6 +14,7 @@ from torch.fx import Graph, GraphModule, Interpreter, Node
 from torch.utils import _pytree as pytree
 from torchao.quantization.pt2e.observer import ObserverBase
 
+from tosaic.frontend.calls import Picked, columns_of
 from tosaic.frontend.error_feedback import enough_images, round_weights
 from tosaic.frontend.grouped_weights import LIMITS, TIED, GroupObserver
 from tosaic.frontend.lowerings.op_quantization import Weighted
@@ -42,10 +43,19 @@ def correct_parameters(prepared: GraphModule, batches: Sequence[Batch]) -> dict[
         For each node whose result is quantized its origin and its ratio of signal to quantization noise in dB, all
         that comes before it quantized too.
     """
-    chosen = spread(batches, held_at_once(prepared, _most_samples(prepared)))
-    run = _Corrector(prepared, len(chosen))
-    run.run(*zip(*chosen, strict=True), enable_io_processing=False)
+    _observe_late(prepared.graph)
+    most = held_at_once(prepared, _most_samples(prepared))
+    run = _Corrector(prepared, min(most, len(batches)))
+    run.run(*(spread(column, most) for column in columns_of(batches)), enable_io_processing=False)
     return run.sqnr
+
+
+def _observe_late(graph: Graph) -> None:
+    """Let an input be rounded right before its first reader: the states of all layers take more memory than one's."""
+    places = {node: place for place, node in enumerate(graph.nodes)}
+    for node in list(graph.nodes):
+        if node.op == "call_module" and node.users and node.all_input_nodes[0].op == "placeholder":
+            min(node.users, key=lambda user: places[user]).prepend(node)
 
 
 def _most_samples(prepared: GraphModule) -> int:
@@ -64,7 +74,9 @@ def _most_samples(prepared: GraphModule) -> int:
 
 def spread(batches: Sequence[T], most: int) -> Sequence[T]:
     """At most so many of the batches, evenly spread over all."""
-    return [batches[number * len(batches) // most] for number in range(most)] if len(batches) > most else batches
+    return (
+        Picked(batches, [number * len(batches) // most for number in range(most)]) if len(batches) > most else batches
+    )
 
 
 def held_at_once(graph: GraphModule, most: int = _SAMPLES) -> int:
@@ -96,8 +108,8 @@ def make_room_for_biases(prepared: GraphModule) -> None:
 class _Twin:
     """A value with and without quantization, one of each for every batch."""
 
-    exact: list[Any]
-    rounded: list[Any]
+    exact: Sequence[Any]
+    rounded: Sequence[Any]
 
 
 class _Corrector(Interpreter):
@@ -109,7 +121,7 @@ class _Corrector(Interpreter):
         self.user_to_last_uses = _last_uses(prepared.graph)
 
     def placeholder(self, target: Any, args: Any, kwargs: Any) -> _Twin:
-        values = list(super().placeholder(target, args, kwargs))
+        values = super().placeholder(target, args, kwargs)
         return _Twin(values, values)
 
     def call_module(self, target: Any, args: Any, kwargs: Any) -> Any:
@@ -124,7 +136,7 @@ class _Corrector(Interpreter):
         if not any(isinstance(leaf, _Twin) for leaf in pytree.tree_leaves((args, kwargs))):
             return super().call_function(target, args, kwargs)
 
-        def side(pick: Callable[[_Twin], list], index: int) -> Any:
+        def side(pick: Callable[[_Twin], Sequence], index: int) -> Any:
             own_args, own_kwargs = pytree.tree_map_only(_Twin, lambda twin: pick(twin)[index], (args, kwargs))
             return target(*own_args, **own_kwargs)
 

@@ -67,7 +67,7 @@ class Capture:
     name: str
     program: ExportedProgram
     inputs: Batch
-    calibration: tuple[Batch, ...]
+    calibration: Sequence[Batch]
     result_names: tuple[str, ...] = ()
     states: tuple[State, ...] = ()
     bytes: tuple[int, ...] = ()
@@ -120,9 +120,7 @@ def capture(
     refuse_large_tensors(program)
     advice = () if isinstance(module, ExportedProgram) else training_advice(module)
     methods = exported_methods(example, program) if isinstance(module, InTurn) else ()
-    names = result_names(program)
-    if methods:
-        names = names[: sum(method.results for method in methods)]
+    names = result_names(program)[: sum(method.results for method in methods) or None]
     examples = tensors_of(example, example)
     flatten(program, examples)
     take_scalars(program, _placeholders(program))
@@ -138,10 +136,7 @@ def capture(
     if nhwc_results:
         give_channels_last(program)
     program = decomposed(program)
-    images = take_bytes(program, _placeholders(program))
-    examples, batches = as_floats(examples, images), [as_floats(batch, images) for batch in batches]
-    stored = take_stored(program, _placeholders(program))
-    examples, batches = as_signed(examples, stored), [as_signed(batch, stored) for batch in batches]
+    images, (examples, *batches) = _take_unsigned(program, [examples, *batches])
     entered = enter_methods(program, module, methods) if isinstance(module, InTurn) else {}
     states = take_states(program, set(entered.values()))
     number_states(entered, [state.name for state in states])
@@ -149,8 +144,17 @@ def capture(
         _check_placeholders(program)
         program = decomposed(program)
         states = by_columns(program, states) if columns else states
-        examples, batches = in_turn(program, states, [examples])[0], in_turn(program, states, batches)
-    return Capture(name, program, examples, tuple(batches), names, states, tuple(images), advice, methods)
+        examples = in_turn(program, states, [examples])[0]
+    seen = in_turn(program, states, batches) if states else tuple(batches)
+    return Capture(name, program, examples, seen, names, states, tuple(images), advice, methods)
+
+
+def _take_unsigned(program: ExportedProgram, batches: Sequence[Batch]) -> tuple[Sequence[int], list[Batch]]:
+    """Let inputs of uint8 be floats, or signed where the program stores them; which are floats, and the batches so."""
+    images = take_bytes(program, _placeholders(program))
+    floats = [as_floats(batch, images) for batch in batches]
+    stored = take_stored(program, _placeholders(program))
+    return images, [as_signed(batch, stored) for batch in floats]
 
 
 def _batches(

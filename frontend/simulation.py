@@ -10,6 +10,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.utils._pytree import tree_leaves
 
+from tosaic.frontend.calls import columns_of
 from tosaic.frontend.capture import Capture
 from tosaic.frontend.program_file import read_program
 from tosaic.support.errors import ModelError
@@ -62,7 +63,7 @@ def load_float(path: Path) -> ExportedProgram:
 def input_statistics(capture: Capture) -> list[dict[str, float]]:
     """Mean, standard deviation, min and max of each input over the calibration data, but of states."""
     count = len(capture.calibration[0]) - len(capture.states)
-    columns = (torch.stack([batch[i] for batch in capture.calibration]).double() for i in range(count))
+    columns = (torch.stack(list(column)).double() for column in columns_of(capture.calibration)[:count])
     return [
         {"mean": c.mean().item(), "deviation": c.std(correction=0).item(), "min": c.min().item(), "max": c.max().item()}
         for c in columns

@@ -12,6 +12,7 @@ from torch.export.graph_signature import InputKind, InputSpec, OutputKind, Outpu
 from torch.fx import Node
 from torch.utils import _pytree as pytree
 
+from tosaic.frontend.calls import StatefulCalls
 from tosaic.frontend.canonical import arguments, is_in_place
 from tosaic.frontend.interface import Batch
 from tosaic.frontend.layouts import take_scalars, with_axes
@@ -119,9 +120,9 @@ def _describe_call(program: ExportedProgram, states: Sequence[State]) -> None:
     program.example_inputs = (*args, *(state.initial for state in states)), {}
 
 
-def in_turn(program: ExportedProgram, states: Sequence[State], batches: Sequence[Batch]) -> list[Batch]:
+def in_turn(program: ExportedProgram, states: Sequence[State], batches: Sequence[Batch]) -> StatefulCalls:
     """The batches with the states in which they find the model, one behind the other."""
     module = program.module()
     with torch.no_grad(), enough_threads(program.graph):
         calls = in_sequence(lambda inputs: module(*inputs), batches, [state.initial for state in states])
-        return [tuple(taken) for taken, _ in calls]
+        return StatefulCalls((taken for taken, _ in calls), len(states))
