@@ -305,7 +305,7 @@ def _run_passes(
         dropped = dropped_from(functions(module)["main"])
         if accelerator is None:
             return meaning, _Alternatives([module], dropped)
-        seeing = [*dumping, *_verifying(options, PHASES["npu"])]
+        seeing: list[Callback] = [*dumping, *_verifying(options, PHASES["npu"])]
         usual, smaller = (partial(npu_forms, module, options.target, seeing, small) for small in (False, True))
         return meaning, _Alternatives(usual(), dropped, smaller)
 
