@@ -12,7 +12,7 @@ from torch.fx import Node
 
 from tosaic.frontend.canonical import complete_arguments
 from tosaic.frontend.lowerings.op_quantization import Weighted
-from tosaic.frontend.threads import one_thread
+from tosaic.support.threads import one_thread
 
 _DAMPING = 0.01  # of the mean diagonal, which keeps inputs that samples never show apart from others
 _TOGETHER = 1024  # weights of an output that take up each other's errors: the work grows with their cube

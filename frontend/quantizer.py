@@ -63,10 +63,12 @@ from tosaic.frontend.wide_ranges import keep_wide_ranges
 from tosaic.frontend.widening import int16_results
 from tosaic.frontend.worst_ranges import search_worst_ranges
 from tosaic.support.errors import Advice, ModelError
+from tosaic.support.threads import one_thread
 
 Format: TypeAlias = QuantizationSpecBase | None
 
 
+@one_thread()
 def quantize(
     capture: Capture,
     activations: str = "int8",
@@ -125,6 +127,7 @@ class Prepared:
     widened: Mapping[str, frozenset[str]]
 
 
+@one_thread()
 def prepare(
     capture: Capture,
     activations: str = "int8",

@@ -16,8 +16,8 @@ from tosaic.frontend.calls import StatefulCalls
 from tosaic.frontend.canonical import arguments, is_in_place
 from tosaic.frontend.interface import Batch
 from tosaic.frontend.layouts import take_scalars, with_axes
-from tosaic.frontend.threads import enough_threads
 from tosaic.support.sequence import in_sequence
+from tosaic.support.threads import one_thread
 
 
 class State(NamedTuple):
@@ -123,6 +123,6 @@ def _describe_call(program: ExportedProgram, states: Sequence[State]) -> None:
 def in_turn(program: ExportedProgram, states: Sequence[State], batches: Sequence[Batch]) -> StatefulCalls:
     """The batches with the states in which they find the model, one behind the other."""
     module = program.module()
-    with torch.no_grad(), enough_threads(program.graph):
+    with torch.no_grad(), one_thread():
         calls = in_sequence(lambda inputs: module(*inputs), batches, [state.initial for state in states])
         return StatefulCalls((taken for taken, _ in calls), len(states))

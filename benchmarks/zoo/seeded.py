@@ -8,9 +8,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tosaic.support.threads import one_thread
+
 SEED = 2026
 
 
+@one_thread()
 def initialize(module: nn.Module, batches: list[tuple[Tensor, ...]]) -> nn.Module:
     """Seed all weights, then the statistics of the batch norms.
 
@@ -57,6 +60,7 @@ def _randomise_statistics(module: nn.Module, batches: list[tuple[Tensor, ...]], 
         hook.remove()
 
 
+@one_thread()
 def images(smooth: int, noisy: int, channels: int, height: int, width: int) -> list[tuple[Tensor, ...]]:
     """Images of mean 0 and deviation 1, one a batch: `smooth` of blobs and texture, then `noisy` of white noise."""
     generator = torch.Generator().manual_seed(SEED + 1)

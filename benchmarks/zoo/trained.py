@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tosaic.support.threads import one_thread
 from tosaic.zoo.pictures import figures, shapes
 from tosaic.zoo.sounds import machines, words
 
@@ -32,12 +33,14 @@ def calls(samples: Tensor) -> Tensor:
     return samples.flatten(0, 1) if samples.dim() == 3 else samples
 
 
+@one_thread()
 def calibration(name: str) -> list[tuple[Tensor, ...]]:
     """Of each sample one call."""
     inputs = calls(TASKS[name](_SAMPLES, CALIBRATION)[0])
     return [(one,) for one in inputs[:: len(inputs) // _SAMPLES].split(1)]
 
 
+@one_thread()
 def fresh(name: str, count: int) -> tuple[Tensor, Tensor]:
     """Samples that no training saw, and their classes; half of the machines are broken."""
     return machines(count, _FRESH, _BROKEN) if name == "autoencoder" else TASKS[name](count, _FRESH)

@@ -24,6 +24,7 @@ from tosaic.compiler.chosen import ChosenKernel, schedules_text
 from tosaic.compiler.context import places_of
 from tosaic.compiler.fitting.calls import Calls
 from tosaic.compiler.fitting.fitter import Fitted, Fitter, Point
+from tosaic.compiler.loops_by_cost import cheaper_loops
 from tosaic.compiler.middle import Middle, lower_model
 from tosaic.compiler.options import CompileOptions
 from tosaic.compiler.placement import Placement
@@ -248,11 +249,15 @@ def _by_cost(options: CompileOptions, middle: Middle, tuner: Tuner, proofs: dict
         records = [tuner.record(task) for task in tasks.values() if task.exact]
         return sum(record.measurement.cost("cycles") or 0 for record in records if record)
 
-    cheaper = cheaper_placement(middle.placement, options.target, middle.samples, cpu_cycles)
-    if cheaper is middle.placement:
-        return cheaper
-    tasks = tuner.tasks(cheaper.module, options.kernels, middle.samples.drawn)
-    return cheaper if tuner.fits(tasks, cheaper.module, cheaper.regions) else middle.placement
+    def fits(placement: Placement) -> bool:
+        tasks = tuner.tasks(placement.module, options.kernels, middle.samples.drawn)
+        return tuner.fits(tasks, placement.module, placement.regions)
+
+    placement = middle.placement
+    for cheaper_form in (cheaper_placement, cheaper_loops):
+        cheaper = cheaper_form(placement, options.target, middle.samples, cpu_cycles)
+        placement = cheaper if cheaper is placement or fits(cheaper) else placement
+    return placement
 
 
 def _planned(program: CallSequence, middle: Middle, tuner: Tuner) -> MemoryPlan:

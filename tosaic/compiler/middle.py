@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,9 +20,8 @@ from tosaic.compiler.accuracy import check_accuracy, compute, interface_quantiza
 from tosaic.compiler.domain import Range, input_ranges, sample_within
 from tosaic.compiler.layers import check_layers, measure_layers, noisy_outputs
 from tosaic.compiler.options import CompileOptions, QuantizationOptions
-from tosaic.compiler.placement import Placement, place_on
+from tosaic.compiler.placement import Placement, npu_forms, place_on
 from tosaic.compiler.trial_inputs import Samples, model_samples
-from tosaic.compiler.verdicts import costs_of
 from tosaic.frontend import (
     Capture,
     TosaFile,
@@ -42,7 +42,6 @@ from tosaic.frontend import (
 from tosaic.frontend.canonical import is_quantized
 from tosaic.frontend.grouped_weights import LAYERS
 from tosaic.frontend.quantizer import Prepared
-from tosaic.frontend.threads import enough_threads
 from tosaic.passes import (
     PHASES,
     Callback,
@@ -50,7 +49,6 @@ from tosaic.passes import (
     Phase,
     VerifyEach,
     dump_ir,
-    npu_phases,
     phases_of,
     place_phase,
     random_inputs,
@@ -60,8 +58,9 @@ from tosaic.passes.place.methods import cut_methods
 from tosaic.support.errors import Advice, Error
 from tosaic.support.functions import Dropped, body_of, dropped_from, note_bytes, note_states
 from tosaic.support.methods import note_methods
-from tosaic.support.mlir import bytecode, copy_of, functions, ir, parse
+from tosaic.support.mlir import bytecode, functions, ir, parse
 from tosaic.support.quantization import CoarserWeights, Quantization
+from tosaic.support.threads import one_thread
 from tosaic.terminal.progress import Stations
 
 _ACCURACY_SAMPLES = 4
@@ -114,7 +113,7 @@ def lower_model(options: CompileOptions, stations: Stations) -> Middle:
         return _lower_tosa(options, stations)
     with stations.station("capture"):
         captured = capture_model(options)
-    with enough_threads(captured.program.graph):
+    with one_thread():
         return _lower_pytorch(options, captured, stations)
 
 
@@ -307,17 +306,9 @@ def _run_passes(
         dropped = dropped_from(functions(module)["main"])
         if accelerator is None:
             return meaning, _Alternatives([module], dropped)
-        costs = costs_of(options.target)
-
-        def formed(small: bool) -> list[ir.Module]:
-            distinct: dict[bytes, ir.Module] = {}
-            for phase in npu_phases(costs, small):
-                alternative = copy_of(module)
-                run_phase(alternative, phase, [*dumping, *_verifying(options, phase)])
-                distinct.setdefault(bytecode(alternative), alternative)
-            return list(distinct.values())
-
-        return meaning, _Alternatives(formed(small=False), dropped, lambda: formed(small=True))
+        seeing: list[Callback] = [*dumping, *_verifying(options, PHASES["npu"])]
+        usual, smaller = (partial(npu_forms, module, options.target, seeing, small) for small in (False, True))
+        return meaning, _Alternatives(usual(), dropped, smaller)
 
 
 def _place(

@@ -12,16 +12,16 @@ from tosaic.backends.npu import NpuOptions, NpuRefusal, NpuRegion
 from tosaic.backends.npus import compile_region
 from tosaic.backends.reference import serialize
 from tosaic.backends.target import Target
-from tosaic.compiler import verdicts  # noqa: F401  (`place` knows the accelerators then)
 from tosaic.compiler.proof import prove_region, region_difference
 from tosaic.compiler.region_search import better_regions, bytes_beside, is_alone
 from tosaic.compiler.trial_inputs import call_inputs
-from tosaic.passes import Callback, place_phase, run_phase
+from tosaic.compiler.verdicts import costs_of
+from tosaic.passes import Callback, npu_phases, place_phase, run_phase
 from tosaic.passes.place.methods import join_methods
 from tosaic.passes.place.place import refuse
 from tosaic.support.attributes import int_of
 from tosaic.support.functions import computing_ops, functions_on, inputs_of, main_of, standalone
-from tosaic.support.mlir import copy_of, ir, walk
+from tosaic.support.mlir import bytecode, copy_of, ir, walk
 
 Reads: TypeAlias = Mapping[str, Sequence[np.ndarray]]
 """What each region reads when the model is given a sample."""
@@ -35,11 +35,29 @@ class Placement:
         module: `main` calls one function per NPU region and CPU kernel.
         fused: what was divided, with the reasons why ops are not on the NPU.
         regions: the compiled command stream of each NPU function.
+        looped: the same with loops that leave more to the CPU, which takes less flash.
     """
 
     module: ir.Module
     fused: ir.Module
     regions: Mapping[str, NpuRegion] = field(default_factory=dict)
+    looped: Placement | None = None
+
+
+def npu_forms(
+    module: ir.Module, target: Target, callbacks: Sequence[Callback] = (), small: bool = False
+) -> list[ir.Module]:
+    """The distinct modules that the alternatives of the phase `npu` make of a copy of `module`: see `npu_phases`.
+
+    Raises:
+        PassError: a phase broke its invariant.
+    """
+    distinct: dict[bytes, ir.Module] = {}
+    for phase in npu_phases(costs_of(target), small):
+        form = copy_of(module)
+        run_phase(form, phase, callbacks)
+        distinct.setdefault(bytecode(form), form)
+    return list(distinct.values())
 
 
 def place_on(

@@ -28,7 +28,7 @@ CpuCycles: TypeAlias = Callable[[ir.Module], float]
 
 _PRODUCTS_PER_CYCLE, _ELEMENTS_PER_CYCLE = 8, 2
 """What kernels of a Cortex-M do not exceed: products of int8, and elements that they read and write."""
-_LEAST_GAIN, _STEP = 1 / 20, 1 / 100
+LEAST_GAIN, _STEP = 1 / 20, 1 / 100
 """Of all cycles, for which a region is torn, as estimates are no better; and what each move adds to that."""
 _TRIES = 4
 _KERNEL_BYTES = 2048
@@ -74,11 +74,11 @@ def cheaper_placement(
     Raises:
         PassError: placement broke its invariant.
     """
-    groups = [group for group in _groups(placement, target) if group.promise > _STEP * _cycles(placement, 0)]
+    groups = [group for group in _groups(placement, target) if group.promise > _STEP * cycles_of(placement, 0)]
     if not groups:
         return placement
-    best, least = placement, _cycles(placement, cpu_cycles(placement.module))
-    wanted = (1 - _LEAST_GAIN) * least
+    best, least = placement, cycles_of(placement, cpu_cycles(placement.module))
+    wanted = (1 - LEAST_GAIN) * least
     promising = [group for group in groups if group.promise > _STEP * least]
     for group in sorted(promising, key=lambda group: -group.promise)[:_TRIES]:
         moved = copy_of(best.fused)
@@ -90,7 +90,7 @@ def cheaper_placement(
         if on_cpu + staying + CYCLES_PER_NPU_CALL * len(functions_on("npu", placed)) > enough:
             continue
         attempt = settled(compiled(moved, target, callbacks), target, samples, callbacks)
-        if (cycles := _cycles(attempt, cpu_cycles(attempt.module))) <= enough:
+        if (cycles := cycles_of(attempt, cpu_cycles(attempt.module))) <= enough:
             best, least = attempt, cycles
     return best if least <= wanted else placement
 
@@ -98,12 +98,15 @@ def cheaper_placement(
 def with_fewer_commands(
     placement: Placement, target: Target, samples: Sequence[Sequence[np.ndarray]]
 ) -> Placement | None:
-    """The placement with those ops of one kind and shape on the CPU whose commands take the most bytes of flash, as
-    those of a matrix product that an Ethos-U55 makes element by element; None where a kernel takes as many.
+    """The placement with its loops as they were, or else with those ops of one kind and shape on the CPU whose commands
+    take the most bytes of flash, as those of a matrix product that an Ethos-U55 makes element by element; None where a
+    kernel takes as many.
 
     Raises:
         PassError: placement broke its invariant.
     """
+    if placement.looped is not None:
+        return placement.looped
     most = max(_groups(placement, target), key=lambda group: group.commands, default=None)
     if most is None or most.commands <= _KERNEL_BYTES:
         return None
@@ -112,7 +115,8 @@ def with_fewer_commands(
     return settled(compiled(moved, target), target, samples)
 
 
-def _cycles(placement: Placement, on_cpu: float) -> float:
+def cycles_of(placement: Placement, on_cpu: float) -> float:
+    """What a placement takes of both processors, the calls of the NPU included."""
     return on_cpu + sum(region.cycles + CYCLES_PER_NPU_CALL for region in placement.regions.values())
 
 

@@ -77,17 +77,28 @@ def _difference_alone(flatbuffer: bytes, accelerator: str) -> str:
     try:
         region = compile_region(flatbuffer, accelerator)
         for ends in (False, True):
-            inputs = [_drawn(port, ends) for port in region.inputs]
-            if difference := first_difference(evaluate(flatbuffer, inputs), emulate(region, inputs)):
+            inputs, expected = _defined(flatbuffer, region.inputs, ends)
+            if difference := first_difference(expected, emulate(region, inputs)):
                 return difference
     except (BackendError, SimulatorError) as error:
         return str(error)
     return ""
 
 
-def _drawn(port: NpuPort, ends: bool) -> np.ndarray:
+def _defined(flatbuffer: bytes, ports: Sequence[NpuPort], ends: bool) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Inputs and what the reference makes of them; without the least numbers where TOSA does not define their result,
+    as it does not say how the square of the least int16 is scaled by 31 bits."""
+    try:
+        inputs = [_drawn(port, ends) for port in ports]
+        return inputs, evaluate(flatbuffer, inputs)
+    except BackendError:
+        inputs = [_drawn(port, ends, above=1) for port in ports]
+        return inputs, evaluate(flatbuffer, inputs)
+
+
+def _drawn(port: NpuPort, ends: bool, above: int = 0) -> np.ndarray:
     rng = np.random.default_rng(0)
-    low, high = (0, 1) if port.dtype == "bool" else (np.iinfo(port.dtype).min, np.iinfo(port.dtype).max)
+    low, high = (0, 1) if port.dtype == "bool" else (np.iinfo(port.dtype).min + above, np.iinfo(port.dtype).max)
     drawn = rng.choice([low, high], port.shape) if ends else rng.integers(low, high, port.shape, endpoint=True)
     return drawn.astype(port.dtype)
 

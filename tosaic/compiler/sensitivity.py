@@ -36,6 +36,7 @@ from tosaic.frontend import (
 from tosaic.frontend.canonical import is_quantized
 from tosaic.runs.running import Run, Sample, reference_outputs, run_build
 from tosaic.support.errors import Error
+from tosaic.support.threads import one_thread
 from tosaic.terminal.progress import Stations
 
 _NOTHING_DB = 0.1  # a gain below which a tensor is not worth a cycle
@@ -107,6 +108,7 @@ def _scores(
     return [Score(name, value, *map(measure, computed)) for (name, measure), value in pairs]
 
 
+@one_thread()
 def _scan(options: CompileOptions, captured: Capture, count: int) -> Scanned:
     if is_quantized(captured.program):
         return Scanned((), (), None)
