@@ -74,9 +74,9 @@ def _most_samples(prepared: GraphModule) -> int:
 
 def spread(batches: Sequence[T], most: int) -> Sequence[T]:
     """At most so many of the batches, evenly spread over all."""
-    return (
-        Picked(batches, [number * len(batches) // most for number in range(most)]) if len(batches) > most else batches
-    )
+    if len(batches) <= most:
+        return batches
+    return Picked(batches, [number * len(batches) // most for number in range(most)])
 
 
 def held_at_once(graph: GraphModule, most: int = _SAMPLES) -> int:

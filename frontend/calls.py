@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar, overload
 
@@ -13,8 +14,24 @@ from tosaic.frontend.interface import Batch
 T = TypeVar("T")
 
 
-class Picked(Sequence[T]):
-    """Some of a sequence, which are asked for when they are needed."""
+class OnDemand(Sequence[T]):
+    """Elements that are made when they are asked for; those of a slice, too."""
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[T]: ...
+    def __getitem__(self, index: Any) -> Any:
+        numbers = range(len(self))[index]
+        return Picked(self, numbers) if isinstance(numbers, range) else self._made(numbers)
+
+    @abstractmethod
+    def _made(self, number: int) -> T:
+        """The element of a number from 0 on."""
+
+
+class Picked(OnDemand[T]):
+    """Some of a sequence."""
 
     def __init__(self, whole: Sequence[T], numbers: Sequence[int]) -> None:
         self._whole, self._numbers = whole, numbers
@@ -22,17 +39,11 @@ class Picked(Sequence[T]):
     def __len__(self) -> int:
         return len(self._numbers)
 
-    @overload
-    def __getitem__(self, index: int) -> T: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[T]: ...
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return Picked(self._whole, self._numbers[index])
-        return self._whole[self._numbers[index]]
+    def _made(self, number: int) -> T:
+        return self._whole[self._numbers[number]]
 
 
-class StateHistory(Sequence[Tensor]):
+class StateHistory(OnDemand[Tensor]):
     """What a tensor is at each of several times: the first value, what changes from one to the next, and the value that
     was asked for last. So they are read fastest in order."""
 
@@ -51,14 +62,7 @@ class StateHistory(Sequence[Tensor]):
         self._changes.append((places, value.flatten()[places]))
         self._at, self._value = len(self) - 1, value
 
-    @overload
-    def __getitem__(self, index: int) -> Tensor: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Tensor]: ...
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return Picked(self, range(len(self))[index])
-        number = range(len(self))[index]
+    def _made(self, number: int) -> Tensor:
         if number != self._at:
             begin = self._at + 1 if self._at < number else 0
             flat = self._value.flatten().clone()
@@ -68,7 +72,7 @@ class StateHistory(Sequence[Tensor]):
         return self._value
 
 
-class StatefulCalls(Sequence[Batch]):
+class StatefulCalls(OnDemand[Batch]):
     """Calls one behind the other, each with the states that it finds."""
 
     def __init__(self, calls: Iterable[Sequence[Tensor]], states: int) -> None:
@@ -92,14 +96,8 @@ class StatefulCalls(Sequence[Batch]):
     def __len__(self) -> int:
         return len(self._inputs)
 
-    @overload
-    def __getitem__(self, index: int) -> Batch: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Batch]: ...
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return Picked(self, range(len(self))[index])
-        return (*self._inputs[index], *(history[index] for history in self._states))
+    def _made(self, number: int) -> Batch:
+        return (*self._inputs[number], *(history[number] for history in self._states))
 
 
 def columns_of(batches: Sequence[Batch]) -> Sequence[Sequence[Tensor]]:

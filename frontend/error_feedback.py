@@ -12,7 +12,6 @@ from torch.fx import Node
 
 from tosaic.frontend.canonical import complete_arguments
 from tosaic.frontend.lowerings.op_quantization import Weighted
-from tosaic.support.threads import one_thread
 
 _DAMPING = 0.01  # of the mean diagonal, which keeps inputs that samples never show apart from others
 _TOGETHER = 1024  # weights of an output that take up each other's errors: the work grows with their cube
@@ -64,8 +63,7 @@ def round_weights(
         steps = scales[:, first : first + together].reshape(rows.shape)
         read = [image.narrow(op.result_axis, first, part.shape[1]) for image in images] if groups == 1 else images
         products = _products(node, op, part, groups, read, centered)
-        with one_thread():
-            rounded.append(_with_feedback(rows, products, steps, limits).reshape(part.shape))
+        rounded.append(_with_feedback(rows, products, steps, limits).reshape(part.shape))
     return torch.cat(rounded, 1).movedim(0, op.weight_axis).float().contiguous()
 
 

@@ -46,7 +46,7 @@ def monitored_objects(core: Core) -> list[Path]:
 
 
 def link(objects: Sequence[Path | str], script: Path, elf: Path, core: Core, *, entry: str = "Reset_Handler") -> None:
-    """Link `objects` (or options) with newlib-nano as the linker script says; unused sections are dropped."""
+    """Link `objects` (or lld's options) with newlib-nano as the linker script says; unused sections are dropped."""
     options = ["-static", "-m", "armelf", "--target2=rel", "--gc-sections", "--nmagic", "-e", entry]
     run_tool(_LINKER, [*options, "-T", script, *objects, *_libraries(core), "-o", elf])
 
