@@ -20,7 +20,7 @@ from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Step, parse_st
 from tosaic.backends.cortex_m.program.text import listing, parse_program
 from tosaic.backends.cortex_m.program.tree import BYTES, NUMPY, REGISTERS, Buffer, Program
 from tosaic.backends.cortex_m.task import KernelTask
-from tosaic.backends.simulators.measure import BatchMeasure
+from tosaic.backends.simulators.measure import BatchMeasure, Candidate
 from tosaic.backends.simulators.runners import find_runner
 from tosaic.backends.simulators.stand_in import simulation_of
 from tosaic.backends.simulators.trial_examples import Example, examples
@@ -171,7 +171,7 @@ def attempt(kernel: Kernel, steps: str | Iterable[Step], target: str | Target) -
     listed = parse_steps(steps) if isinstance(steps, str) else tuple(steps)
     built = scheduled(kernel.program, listed, where.core)
     measure = BatchMeasure(find_runner("qemu", where), where.core, simulation_of(where).trials)
-    measured = measure.kernels({0: built.source("attempt", kernel.constants)}, kernel.tried)
+    measured = measure.kernels({0: Candidate(built.source("attempt", kernel.constants), kernel.tried)})
     return Attempt(built, measured[0])
 
 

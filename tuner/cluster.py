@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tosaic.support.errors import Error
 from tosaic.tuner.measure import SECONDS_PER_TRIAL, LocalWorkers
-from tosaic.tuner.measurement import Measure, Measurement, TaskT
+from tosaic.tuner.measurement import Measure, Measurement, NamedT
 from tosaic.tuner.space import Schedule
 
 if TYPE_CHECKING:
@@ -82,8 +82,8 @@ class DaskCluster:
 
     def submit(
         self,
-        measure: Measure[TaskT],
-        task: TaskT,
+        measure: Measure[NamedT],
+        task: NamedT,
         schedules: Sequence[Schedule],
         best: Measurement | None = None,
         /,

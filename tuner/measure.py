@@ -18,7 +18,7 @@ from typing import BinaryIO, Protocol, cast
 
 from tosaic.support.errors import Error
 from tosaic.support.processes import Server
-from tosaic.tuner.measurement import Measure, Measurement, Status, TaskT
+from tosaic.tuner.measurement import Measure, Measurement, Status, NamedT
 from tosaic.tuner.space import Schedule
 
 START_SECONDS = 60.0
@@ -38,8 +38,8 @@ class Executor(Protocol):
 
     def submit(
         self,
-        measure: Measure[TaskT],
-        task: TaskT,
+        measure: Measure[NamedT],
+        task: NamedT,
         schedules: Sequence[Schedule],
         best: Measurement | None = None,
         /,
@@ -74,7 +74,7 @@ class Batch:
 
 
 class LocalWorkers:
-    """Runs batches on up to `count` processes of this machine, each started when there is a batch for it.
+    """Runs batches on up to `count` processes of this machine (`slots`), each started when there is a batch for it.
 
     A worker that dies, or holds a batch for longer than `seconds_per_trial` for each of its trials, is killed with all
     that it started and replaced; the batch is halved and tried again until the candidate at fault stands alone, which
@@ -83,7 +83,7 @@ class LocalWorkers:
     """
 
     def __init__(self, count: int, seconds_per_trial: float = SECONDS_PER_TRIAL) -> None:
-        self._count, self._seconds_per_trial = count, seconds_per_trial
+        self.slots, self._seconds_per_trial = count, seconds_per_trial
         self._queue: deque[Batch] = deque()
         self._workers: list[_Worker] = []
 
@@ -102,8 +102,8 @@ class LocalWorkers:
 
     def submit(
         self,
-        measure: Measure[TaskT],
-        task: TaskT,
+        measure: Measure[NamedT],
+        task: NamedT,
         schedules: Sequence[Schedule],
         best: Measurement | None = None,
         /,
@@ -150,7 +150,7 @@ class LocalWorkers:
         for worker in self._workers:
             if worker.batch is None:
                 return self._replace(worker) if worker.dead() else worker
-        if len(self._workers) == self._count:
+        if len(self._workers) == self.slots:
             return None
         self._workers.append(_WAITING.take() or _Worker())
         return self._workers[-1]

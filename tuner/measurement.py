@@ -51,17 +51,21 @@ class Measurement:
         }[objective]
 
 
-class Task(Protocol):
-    """One kernel to tune. Plain picklable data: it travels to worker processes."""
-
-    @property
-    def key(self) -> str:
-        """The workload: equal keys share records. Holds shapes, dtypes and attributes, never weights."""
-        ...
+class Named(Protocol):
+    """What a measure takes. Plain picklable data: it travels to worker processes."""
 
     @property
     def name(self) -> str:
         """Short and readable, for progress lines and tables."""
+        ...
+
+
+class Task(Named, Protocol):
+    """One kernel to tune."""
+
+    @property
+    def key(self) -> str:
+        """The workload: equal keys share records. Holds shapes, dtypes and attributes, never weights."""
         ...
 
     @property
@@ -79,15 +83,15 @@ class Task(Protocol):
         ...
 
 
-TaskT = TypeVar("TaskT", bound=Task, contravariant=True)
+NamedT = TypeVar("NamedT", bound=Named, contravariant=True)
 
 
-class Measure(Protocol[TaskT]):
+class Measure(Protocol[NamedT]):
     """Builds and runs candidates of one task; one measurement per schedule, in order; never raises for a candidate.
 
     `best` is the best known of the task: a candidate that is sure to cost more may be given up as `slow`.
     """
 
     def __call__(
-        self, task: TaskT, schedules: Sequence[Schedule], best: Measurement | None = None, /
+        self, task: NamedT, schedules: Sequence[Schedule], best: Measurement | None = None, /
     ) -> list[Measurement]: ...

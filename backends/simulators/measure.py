@@ -1,10 +1,11 @@
-"""Measure candidates of one task: many kernels in one ELF, one run, outputs verified in the guest."""
+"""Measure candidates: many kernels in one ELF, one run, outputs verified in the guest."""
 
 from __future__ import annotations
 
+import itertools
 import struct
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -72,14 +73,29 @@ class _Limit(NamedTuple):
     slow: bool
 
 
+class Candidate(NamedTuple):
+    """A kernel that is to be measured.
+
+    Args:
+        tried: what it is tried on; the first is measured.
+        memories: see `BuildableTask`.
+    """
+
+    source: KernelSource
+    tried: Sequence[Example]
+    memories: tuple[int, ...] = ()
+
+
+_Candidates = Mapping[int, Candidate]
+"""By their numbers; those of one task, which share their examples, one behind the other."""
+
+
 @dataclass(frozen=True)
 class _Batch:
-    """What the candidates of a batch share: `examples` stand in `task`."""
+    """What the candidates of a batch share."""
 
     folder: Path
     objects: Sequence[Path]
-    task: bytes
-    examples: int
     limit: _Limit
 
 
@@ -117,92 +133,79 @@ class BatchMeasure:
             Error: the tools or the task are at fault, not a candidate.
         """
         illegal: dict[int, Measurement] = {}
-        generated: dict[int, KernelSource] = {}
+        candidates: dict[int, Candidate] = {}
+        tried = examples(task.module, self.seed, task.inputs)
         for number, schedule in enumerate(schedules):
             try:
-                generated[number] = task.generate(schedule)
+                candidates[number] = Candidate(task.generate(schedule), tried, task.memories)
             except Error as error:
                 illegal[number] = Measurement("illegal", message=str(error))
-        tried = examples(task.module, self.seed, task.inputs)
-        results = illegal | self.kernels(generated, tried, task.memories, best)
+        results = illegal | self.kernels(candidates, best)
         return [results[number] for number in range(len(schedules))]
 
-    def kernels(
-        self,
-        generated: Mapping[int, KernelSource],
-        tried: Sequence[Example],
-        memories: Sequence[int] = (),
-        best: Measurement | None = None,
-    ) -> dict[int, Measurement]:
-        """One measurement per kernel, by its number, all of the same function.
-
-        Args:
-            tried: what they are tried on; the first is measured.
-            memories: see `BuildableTask`.
+    def kernels(self, candidates: _Candidates, best: Measurement | None = None) -> dict[int, Measurement]:
+        """One measurement per kernel, by its number.
 
         Raises:
             Error: the tools are at fault, not a kernel.
         """
         results: dict[int, Measurement] = {}
-        sources = dict(generated)
+        left = dict(candidates)
         with tempfile.TemporaryDirectory(prefix="tosaic-") as name:
             folder = Path(name)
-            compiled = compile_kernels(list(sources.values()), self.core, folder / "objects", self.include)
-            for number, source in list(sources.items()):
+            sources = [candidate.source for candidate in candidates.values()]
+            compiled = compile_kernels(sources, self.core, folder / "objects", self.include)
+            for number, (source, _, _) in candidates.items():
                 if source.symbol in compiled.errors:
                     results[number] = Measurement("compile-error", message=compiled.errors[source.symbol])
-                    del sources[number]
-            limit = self._limit(best, sum(array.size for array in tried[0].outputs))
-            batch = _Batch(folder, compiled.objects, _encode_task(tried, memories), len(tried), limit)
-            while sources:
-                measured = self._run_batch(sources, batch)
+                    del left[number]
+            batch = _Batch(folder, compiled.objects, self._limit(best, candidates.values()))
+            while left:
+                measured = self._run_batch(left, batch)
                 results |= measured
                 for number in measured:
-                    del sources[number]
-        return {number: replace(results[number], code=source.symbol) for number, source in generated.items()}
+                    del left[number]
+        return {number: replace(results[number], code=one.source.symbol) for number, one in candidates.items()}
 
     @property
     def _entry(self) -> str:
         return "start" if self.machine.monitored else "Reset_Handler"
 
-    def _limit(self, best: Measurement | None, elements: int) -> _Limit:
-        """When a candidate for so many elements need not run on."""
-        most = max(self.region_limit, _MOST_PER_ELEMENT * elements)
+    def _limit(self, best: Measurement | None, candidates: Iterable[Candidate]) -> _Limit:
+        """When a candidate need not run on: one that gives many elements may take more."""
+        elements = (sum(array.size for array in candidate.tried[0].outputs) for candidate in candidates)
+        most = max(self.region_limit, _MOST_PER_ELEMENT * max(elements, default=0))
         if best is None:
             return _Limit(most, False)
         enough = max(_ISSUED_PER_CYCLE * max(best.instructions, best.cycles_with_memory or 0), _RESTART)
         return _Limit(min(most, enough), enough < most)
 
-    def _run_batch(
-        self,
-        sources: dict[int, KernelSource],
-        batch: _Batch,
-        patience: int = 1,
-    ) -> dict[int, Measurement]:
+    def _run_batch(self, candidates: _Candidates, batch: _Batch, patience: int = 1) -> dict[int, Measurement]:
         """What one run settled: everything, or all up to the first candidate that ended it or wrote out of bounds.
 
         A batch that does not link, or has no room in memory, is halved until the candidate at fault stands alone. One
         that takes too long is tried again by itself with more time.
         """
         elf, script = batch.folder / "trials.elf", batch.folder / "trials.ld"
-        parts = self._parts(list(sources.values()), batch.folder)
+        parts = self._parts([candidate.source for candidate in candidates.values()], batch.folder)
         try:
             toolchain.link([*parts, *batch.objects, *self.libraries], script, elf, self.core, entry=self._entry)
         except BackendError as error:
-            return self._divided(sources, batch, Measurement("compile-error", message=str(error)))
-        timeout = self.timeout * len(sources) * patience
-        files, memories = {"task.bin": batch.task}, self.layout.memories
+            return self._divided(candidates, batch, Measurement("compile-error", message=str(error)))
+        timeout = self.timeout * len(candidates) * patience
+        files = {"tasks.bin": _encode_tasks(list(candidates.values()))}
         execution = self.machine.run(
-            elf, files, timeout=timeout, region_limit=batch.limit.instructions, memories=memories
+            elf, files, timeout=timeout, region_limit=batch.limit.instructions, memories=self.layout.memories
         )
         if execution.exit_code == _NO_ROOM and not execution.failure:
-            return self._divided(sources, batch, Measurement("illegal", message=execution.console.strip()))
+            return self._divided(candidates, batch, Measurement("illegal", message=execution.console.strip()))
         if execution.exit_code and not execution.failure:
             raise BackendError("the trial harness failed", why=execution.console.strip())
         verdicts = _VERDICT.iter_unpack(execution.files.get("verdicts.bin", b""))
         results: dict[int, Measurement] = {}
-        costs = execution.costs[:: batch.examples]
-        for number, (outcome, tensor, offset), cost in zip(sources, verdicts, costs, strict=False):
+        calls = itertools.accumulate((len(candidate.tried) for candidate in candidates.values()), initial=0)
+        costs = [execution.costs[first] for first in calls if first < len(execution.costs)]
+        for number, (outcome, tensor, offset), cost in zip(candidates, verdicts, costs, strict=False):
             if outcome == _EXACT:
                 results[number] = Measurement("ok", cost.instructions, cost.cycles, cost.waits)
             elif outcome == _DIFFERENT:
@@ -213,23 +216,23 @@ class BatchMeasure:
                 results[number] = Measurement("wrong", message=f"wrote beyond the ends of argument {tensor}")
                 return results
         if execution.failure:
-            culprit = list(sources)[len(results)]
+            culprit = list(candidates)[len(results)]
             if execution.late and patience < _PATIENCE:
-                alone = {culprit: sources[culprit]}
+                alone = {culprit: candidates[culprit]}
                 return results | self._run_batch(alone, batch, _PATIENCE)
             limited: Status = "slow" if batch.limit.slow else "timeout"
             status: Status = "late" if execution.late else limited if execution.timed_out else "crash"
             results[culprit] = Measurement(status, message=execution.failure)
-        elif len(results) < len(sources):
+        elif len(results) < len(candidates):
             raise BackendError(f"{self.machine.version()} does not tell what a trial costs")
         return results
 
-    def _divided(self, sources: dict[int, KernelSource], batch: _Batch, alone: Measurement) -> dict[int, Measurement]:
+    def _divided(self, candidates: _Candidates, batch: _Batch, alone: Measurement) -> dict[int, Measurement]:
         """What a run of half of the candidates settles; `alone` is what becomes of one that is none with others."""
-        numbers = list(sources)
+        numbers = list(candidates)
         if len(numbers) == 1:
             return {numbers[0]: alone}
-        return self._run_batch({number: sources[number] for number in numbers[: len(numbers) // 2]}, batch)
+        return self._run_batch({number: candidates[number] for number in numbers[: len(numbers) // 2]}, batch)
 
     def _parts(self, sources: Sequence[KernelSource], folder: Path) -> list[Path]:
         """The objects of a batch beside its kernels; the linker script is written too."""
@@ -294,12 +297,20 @@ trials:
 """
 
 
-def _encode_task(tried: Sequence[Example], memories: Sequence[int]) -> bytes:
-    """`task.bin` as the harness reads it."""
+def _encode_tasks(candidates: Sequence[Candidate]) -> bytes:
+    """`tasks.bin` as the harness reads it."""
+    tasks = itertools.groupby(candidates, key=lambda candidate: (id(candidate.tried), candidate.memories))
+    return b"".join(_encode_task(list(of_task)) for _, of_task in tasks)
+
+
+def _encode_task(candidates: Sequence[Candidate]) -> bytes:
+    """One of these, by all its candidates."""
+    _, tried, memories = candidates[0]
     sets = [[np.ascontiguousarray(array).tobytes() for array in (*one.inputs, *one.outputs)] for one in tried]
     inputs, sizes = len(tried[0].inputs), [len(tensor) for tensor in sets[0]]
     if len(sizes) > _MAX_TENSORS:
         raise BackendError(f"a kernel of {len(sizes)} inputs and outputs cannot be measured: more than {_MAX_TENSORS}")
     lie = memories or [0] * (len(sizes) + 1)
-    header = struct.pack(f"<{4 + 2 * len(sizes)}I", len(sets), inputs, len(sizes) - inputs, *sizes, *lie)
+    words = [len(candidates), len(sets), inputs, len(sizes) - inputs, *sizes, *lie]
+    header = struct.pack(f"<{len(words)}I", *words)
     return header + b"".join(tensor + bytes(-len(tensor) % 16) for tensors in sets for tensor in tensors)

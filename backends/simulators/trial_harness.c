@@ -1,12 +1,12 @@
-/* The guest's side of a batch of trials: every kernel on the same inputs, every output compared to the bit, every input
- * compared with what it was, and guards watched before and behind each tensor and the scratch.
+/* The guest's side of a batch of trials: every kernel of a task on the same inputs, every output compared to the bit,
+ * every input compared with what it was, and guards watched before and behind each tensor and the scratch.
  *
- * `task.bin` holds words: number of examples, of inputs, of outputs, the size of each tensor in bytes, and the number of
- * the memory in which each of them lies, and behind these the working memory; then for each example the inputs and the
- * expected outputs, each padded to 16 bytes. What does not fit its memory lies in the largest, as do the examples, and
- * what does not fit there in any that has room. A trial is a call for each example. It finds in the caches what the
- * kernel before it would leave: its inputs, just written, as far as a cache reaches; nothing else.
- * `verdicts.bin` receives one `struct verdict` as each trial ends.
+ * `tasks.bin` holds one task behind the other. Each is words: number of trials, of examples, of inputs, of outputs, the
+ * size of each tensor in bytes, and the number of the memory in which each of them lies, and behind these the working
+ * memory; then for each example the inputs and the expected outputs, each padded to 16 bytes. What does not fit its
+ * memory lies in the largest, as do the examples, and what does not fit there in any that has room. A trial is a call
+ * for each example. It finds in the caches what the kernel before it would leave: its inputs, just written, as far as a
+ * cache reaches; nothing else. `verdicts.bin` receives one `struct verdict` as each trial ends.
  */
 #include "markers.h"
 #include "semihosting.h"
@@ -160,67 +160,88 @@ __attribute__((naked, noinline, aligned(128))) static void call(__attribute__((u
             "pop {r4, r5, r6, pc}\n");
 }
 
+/* Where the tensors of a task lie as its kernels run, where its examples begin, and how far apart these are. */
+struct task {
+    uint32_t trials, examples, inputs, tensors, example_bytes, sizes[MAX_TENSORS];
+    uint8_t *original[MAX_TENSORS], *working[MAX_TENSORS], *scratch;
+};
+
+/* The next task of a file, in memory that the task before it no longer needs. */
+static void read_task(host_file file, struct task *task, const struct trial *first)
+{
+    uint32_t counts[4], lies_in[MAX_TENSORS + 1], scratch_bytes = 0;
+    host_read(file, counts, sizeof counts);
+    task->trials = counts[0], task->examples = counts[1], task->inputs = counts[2];
+    task->tensors = counts[2] + counts[3], task->example_bytes = 0;
+    host_read(file, task->sizes, 4 * task->tensors);
+    host_read(file, lies_in, 4 * (task->tensors + 1));
+    for (uint32_t area = 0; area < area_count; area++)
+        used[area] = 0;
+    for (uint32_t i = 0; i < task->tensors; i++)
+        task->example_bytes += padded(task->sizes[i]);
+    for (uint32_t e = 0; e < task->examples; e++)
+        for (uint32_t i = 0; i < task->tensors; i++) {
+            uint8_t *start = allocate(padded(task->sizes[i]), largest_area);
+            host_read(file, start, padded(task->sizes[i]));
+            if (e == 0)
+                task->original[i] = start;
+        }
+    for (uint32_t i = 0; i < task->tensors; i++)
+        task->working[i] = guarded(task->sizes[i], lies_in[i]);
+    for (uint32_t t = 0; t < task->trials; t++)
+        if (first[t].scratch_bytes > scratch_bytes)
+            scratch_bytes = first[t].scratch_bytes;
+    task->scratch = guarded(scratch_bytes, lies_in[task->tensors]);
+}
+
+/* Calls the kernel of a trial on an example, and adds to the verdict what is at fault. */
+static void try(const struct task *task, const struct trial *trial, uint32_t example, struct verdict *verdict)
+{
+    uint32_t words[WORDS] = {0}, tensors = task->tensors, inputs = task->inputs;
+    for (uint32_t i = 0; i < tensors; i++) {
+        uint8_t *working = task->working[i];
+        uint32_t size = task->sizes[i];
+        copy((uint32_t *)working, (uint32_t *)(task->original[i] + example * task->example_bytes), size,
+             i < inputs ? 0 : ~0u);
+        fill(working - GUARD, GUARD);
+        fill(working + size, GUARD);
+        words[i] = (uint32_t)working;
+    }
+    fill(task->scratch - GUARD, trial->scratch_bytes + 2 * GUARD);
+    words[tensors] = (uint32_t)trial->params;
+    words[tensors + 1] = (uint32_t)task->scratch;
+    TOSAIC_MARK(TOSAIC_EMPTY_CACHES);
+    for (uint32_t i = 0; i < inputs; i++)
+        write_again(task->working[i], task->sizes[i]);
+
+    call(trial->kernel, words);
+
+    for (uint32_t i = 0; i < tensors; i++) {
+        uint32_t size = task->sizes[i];
+        uint32_t offset = difference(task->working[i], task->original[i] + example * task->example_bytes, size);
+        if (guards_touched(task->working[i], size))
+            *verdict = (struct verdict){OUT_OF_BOUNDS, i, size};
+        else if (offset < size && verdict->outcome == EXACT)
+            *verdict = i < inputs ? (struct verdict){INPUT_CHANGED, i, offset}
+                                  : (struct verdict){DIFFERENT, i - inputs, offset};
+    }
+    if (guards_touched(task->scratch, trial->scratch_bytes))
+        *verdict = (struct verdict){OUT_OF_BOUNDS, tensors, trial->scratch_bytes};
+}
+
 int main(void)
 {
-    host_file task = host_open("task.bin", HOST_READ);
+    host_file file = host_open("tasks.bin", HOST_READ);
     host_file verdicts = host_open("verdicts.bin", HOST_WRITE);
-    uint32_t counts[3], sizes[MAX_TENSORS], lies_in[MAX_TENSORS + 1];
-    host_read(task, counts, sizeof counts);
-    uint32_t examples = counts[0], inputs = counts[1], tensors = counts[1] + counts[2];
-    host_read(task, sizes, 4 * tensors);
-    host_read(task, lies_in, 4 * (tensors + 1));
-
-    uint8_t *original[MAX_TENSORS], *working[MAX_TENSORS];
-    uint32_t example_bytes = 0;
-    for (uint32_t i = 0; i < tensors; i++)
-        example_bytes += padded(sizes[i]);
-    for (uint32_t e = 0; e < examples; e++)
-        for (uint32_t i = 0; i < tensors; i++) {
-            uint8_t *start = allocate(padded(sizes[i]), largest_area);
-            host_read(task, start, padded(sizes[i]));
-            if (e == 0)
-                original[i] = start;
+    struct task task;
+    for (uint32_t first = 0; first < trial_count; first += task.trials) {
+        read_task(file, &task, trials + first);
+        for (uint32_t t = first; t < first + task.trials; t++) {
+            struct verdict verdict = {EXACT, 0, 0};
+            for (uint32_t e = 0; e < task.examples; e++)
+                try(&task, trials + t, e, &verdict);
+            host_write(verdicts, &verdict, sizeof verdict);
         }
-    for (uint32_t i = 0; i < tensors; i++)
-        working[i] = guarded(sizes[i], lies_in[i]);
-    uint32_t scratch_bytes = 0;
-    for (uint32_t t = 0; t < trial_count; t++)
-        if (trials[t].scratch_bytes > scratch_bytes)
-            scratch_bytes = trials[t].scratch_bytes;
-    uint8_t *scratch = guarded(scratch_bytes, lies_in[tensors]);
-
-    for (uint32_t t = 0; t < trial_count; t++) {
-        struct verdict verdict = {EXACT, 0, 0};
-        for (uint32_t e = 0; e < examples; e++) {
-            uint32_t words[WORDS] = {0};
-            for (uint32_t i = 0; i < tensors; i++) {
-                copy((uint32_t *)working[i], (uint32_t *)(original[i] + e * example_bytes), sizes[i],
-                     i < inputs ? 0 : ~0u);
-                fill(working[i] - GUARD, GUARD);
-                fill(working[i] + sizes[i], GUARD);
-                words[i] = (uint32_t)working[i];
-            }
-            fill(scratch - GUARD, trials[t].scratch_bytes + 2 * GUARD);
-            words[tensors] = (uint32_t)trials[t].params;
-            words[tensors + 1] = (uint32_t)scratch;
-            TOSAIC_MARK(TOSAIC_EMPTY_CACHES);
-            for (uint32_t i = 0; i < inputs; i++)
-                write_again(working[i], sizes[i]);
-
-            call(trials[t].kernel, words);
-
-            for (uint32_t i = 0; i < tensors; i++) {
-                uint32_t offset = difference(working[i], original[i] + e * example_bytes, sizes[i]);
-                if (guards_touched(working[i], sizes[i]))
-                    verdict = (struct verdict){OUT_OF_BOUNDS, i, sizes[i]};
-                else if (offset < sizes[i] && verdict.outcome == EXACT)
-                    verdict = i < inputs ? (struct verdict){INPUT_CHANGED, i, offset}
-                                         : (struct verdict){DIFFERENT, i - inputs, offset};
-            }
-            if (guards_touched(scratch, trials[t].scratch_bytes))
-                verdict = (struct verdict){OUT_OF_BOUNDS, tensors, trials[t].scratch_bytes};
-        }
-        host_write(verdicts, &verdict, sizeof verdict);
     }
     return 0;
 }

@@ -35,27 +35,14 @@ class Task:
         return {}
 
 
-def judge(task, schedules, best=None):
+def judge(trials):
     return [
         replace(
             Measurement("wrong", message="byte 3") if s.variant.startswith("bad") else Measurement("ok", 10, 20),
             code=task.text,
         )
-        for s in schedules
+        for task, s in trials
     ]
-
-
-class Inline:
-    """Runs batches in this process."""
-
-    def submit(self, measure, task, schedules, best=None):
-        result = measure(task, schedules, best)
-
-        class Done:
-            def result(self):
-                return result
-
-        return Done()
 
 
 @pytest.fixture
@@ -66,7 +53,7 @@ def database(tmp_path):
 
 @pytest.fixture
 def prove(database):
-    return lambda tasks: prove_kernels(tasks, database, judge, Inline(), "cycles")
+    return lambda tasks: prove_kernels(tasks, database, judge, "cycles")
 
 
 def test_each_workload_is_tried_once_and_never_again(prove):

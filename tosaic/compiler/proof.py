@@ -20,14 +20,14 @@ from tosaic.backends.simulators.execution import Runner
 from tosaic.backends.simulators.npu_bridge import Execute
 from tosaic.backends.simulators.run import run_firmware
 from tosaic.compiler.neighborhood import neighborhood
+from tosaic.compiler.trials import TryAll
 from tosaic.passes import first_difference
 from tosaic.runs.bisection import first_wrong_op
 from tosaic.support.errors import BackendError, SimulatorError
 from tosaic.support.functions import standalone
 from tosaic.support.mlir import ir
 from tosaic.tuner.database import Database, Record
-from tosaic.tuner.measure import Executor
-from tosaic.tuner.measurement import Measure, Measurement, Objective
+from tosaic.tuner.measurement import Measurement, Objective
 from tosaic.tuner.space import Schedule
 from tosaic.tuner.transfer import nearest
 from tosaic.tuner.tune import best
@@ -134,8 +134,7 @@ class KernelProof:
 def prove_kernels(
     tasks: Mapping[str, KernelTask | StreamTask],
     database: Database,
-    measure: Measure,
-    executor: Executor,
+    try_all: TryAll,
     objective: Objective,
 ) -> dict[str, KernelProof]:
     """Try the default of each exact task that no recorded trial has proven, and what is best on the nearest task that
@@ -156,10 +155,10 @@ def prove_kernels(
     unproven = list(proofs.values())
     while unproven:
         tries = [(proof, _next(proof, choices[proof.task.key])) for proof in unproven]
-        flying = [executor.submit(measure, proof.task, schedules) for proof, schedules in tries]
-        for (proof, schedules), pending in zip(tries, flying, strict=True):
+        results = iter(try_all([(proof.task, schedule) for proof, schedules in tries for schedule in schedules]))
+        for proof, schedules in tries:
             task = proof.task
-            outcomes = list(zip(schedules, pending.result(), strict=True))
+            outcomes = list(zip(schedules, islice(results, len(schedules)), strict=True))
             database.append(Record(task.key, s, outcome, task.features(s)) for s, outcome in outcomes)
             proof.tried += len(outcomes)
             proof.outcome = next((outcome for _, outcome in outcomes if outcome.ok), outcomes[-1][1])

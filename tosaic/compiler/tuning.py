@@ -30,12 +30,13 @@ from tosaic.compiler.environment import ANY, environment
 from tosaic.compiler.options import KernelChoice, Tuning, default_records
 from tosaic.compiler.proof import KernelProof, prove_kernels, tried
 from tosaic.compiler.trial_inputs import wide_kernel_inputs
+from tosaic.compiler.trials import Trials
 from tosaic.runs.measuring import LOCAL, bench
 from tosaic.support.errors import Error, OutOfMemoryError
 from tosaic.support.functions import body_of, called, functions_on, returned
 from tosaic.support.mlir import functions, ir
 from tosaic.tuner.database import Database, Environment, Record
-from tosaic.tuner.measure import Executor, LocalWorkers
+from tosaic.tuner.measure import LocalWorkers
 from tosaic.tuner.measurement import Objective
 from tosaic.tuner.progress import Listener, silent
 from tosaic.tuner.space import Schedule
@@ -76,7 +77,6 @@ class Tuner:
             local = stack.enter_context(LocalWorkers(options.workers or os.cpu_count() or 1))
             self._open = stack.pop_all()
         self.executor = options.executor or on.executor
-        self._prover: Executor = self.executor or local
         self.measure = BatchMeasure(
             on.machine,
             target.core,
@@ -85,6 +85,7 @@ class Tuner:
             include=self.headers,
             libraries=tuple(self.archives.values()),
         )
+        self._try_all = Trials(self.measure, self.executor or local)
 
     @property
     def libraries(self) -> dict[str, Library]:
@@ -186,7 +187,7 @@ class Tuner:
 
     def prove(self, tasks: Mapping[str, AnyTask]) -> dict[str, KernelProof]:
         """Prove each exact task that no recorded trial has proven; see `prove_kernels`."""
-        return prove_kernels(tasks, self.database, self.measure, self._prover, self.objective)
+        return prove_kernels(tasks, self.database, self._try_all, self.objective)
 
     def try_once(self, tasks: Sequence[AnyTask]) -> None:
         """Try the default of each task that has no record of its present code; what it gives is recorded."""
@@ -194,9 +195,7 @@ class Tuner:
 
     def _try(self, wanted: Iterable[tuple[AnyTask, Schedule]]) -> None:
         new = [(task, schedule) for task, schedule in wanted if schedule not in tried(task, self.database)]
-        flying = [(*each, self._prover.submit(self.measure, each[0], [each[1]])) for each in new]
-        for task, schedule, pending in flying:
-            (outcome,) = pending.result()
+        for (task, schedule), outcome in zip(new, self._try_all(new), strict=True):
             self.database.append([Record(task.key, schedule, outcome, task.features(schedule))])
 
     def record(self, task: AnyTask) -> Record | None:
