@@ -18,7 +18,7 @@ from typing import BinaryIO, Protocol, cast
 
 from tosaic.support.errors import Error
 from tosaic.support.processes import Server
-from tosaic.tuner.measurement import Measure, Measurement, Status, NamedT
+from tosaic.tuner.measurement import Measure, Measurement, NamedT, Status
 from tosaic.tuner.space import Schedule
 
 START_SECONDS = 60.0
