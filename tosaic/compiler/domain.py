@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
-from tosaic.backends.reference import evaluate_each, prepare
+from tosaic.backends.reference import Executable, evaluate_each, prepare
 from tosaic.support.errors import BackendError, Error
 from tosaic.support.functions import body_of
 from tosaic.support.mlir import constant_value, element_type, functions, ir, numpy_dtype, shape_of
@@ -38,35 +40,70 @@ def input_ranges(module: ir.Module, states: Sequence[np.ndarray], seed: int) -> 
     """
     main = functions(module)["main"]
     inputs = list(body_of(main).arguments)[: -len(states) or None]
-    prepared, known = prepare(module), dict[tuple[Range | None, ...], bool]()
-
-    def taken(ranges: Sequence[Range | None]) -> bool:
-        key = tuple(ranges)
-        if key not in known:
-            try:
-                evaluate_each(prepared, [[*sample, *states] for sample in _tried(inputs, ranges, seed)])
-                known[key] = True
-            except BackendError:
-                known[key] = False
-        return known[key]
-
+    domain = _Domain(prepare(module), inputs, states, seed)
     choices = [_choices(value) for value in inputs]
-    for level in range(max(map(len, choices), default=1)):
-        ranges = [some[min(level, len(some) - 1)] for some in choices]
-        if taken(ranges):
-            break
-    else:
+    levels = range(max(map(len, choices), default=1))
+    ranges = domain.first([tuple(some[min(level, len(some) - 1)] for some in choices) for level in levels])
+    if ranges is None:
         raise Error(
             "the module takes no integers that tosaic knows of",
             why="the reference model refuses every range that was tried, zeros too",
             hint="--calibration with inputs that it takes",
         )
     for index, some in enumerate(choices):
-        for wider in some:
-            if taken([*ranges[:index], wider, *ranges[index + 1 :]]):
-                ranges[index] = wider
-                break
-    return ranges
+        wider = domain.first([(*ranges[:index], one, *ranges[index + 1 :]) for one in some])
+        assert wider is not None
+        ranges = wider
+    return list(ranges)
+
+
+_Ranges = tuple[Range | None, ...]
+"""One for each input."""
+
+
+@dataclass
+class _Domain:
+    """Which ranges the reference model takes. It dies of what it refuses, and starts again slowly: what holds a range
+    that it refused is not tried."""
+
+    prepared: Executable
+    inputs: Sequence[ir.Value]
+    states: Sequence[np.ndarray]
+    seed: int
+    known: dict[_Ranges, bool] = field(default_factory=dict)
+
+    def first(self, choices: Sequence[_Ranges]) -> _Ranges | None:
+        """The first that is taken. After the first one those are tried that no narrower one follows."""
+        if self.takes(choices[0]):
+            return choices[0]
+        for ranges, after in pairwise(choices):
+            if not _hold(ranges, after):
+                self.takes(ranges)
+        self.takes(choices[-1])
+        return next(filter(self.takes, choices), None)
+
+    def takes(self, ranges: _Ranges) -> bool:
+        """Whether the model does, as far as some samples tell."""
+        if ranges not in self.known:
+            refused = (other for other, taken in self.known.items() if not taken)
+            self.known[ranges] = not any(_hold(ranges, other) for other in refused) and self._runs(ranges)
+        return self.known[ranges]
+
+    def _runs(self, ranges: _Ranges) -> bool:
+        samples = [[*sample, *self.states] for sample in _tried(self.inputs, ranges, self.seed)]
+        try:
+            evaluate_each(self.prepared, samples)
+        except BackendError:
+            return False
+        return True
+
+
+def _hold(wide: _Ranges, narrow: _Ranges) -> bool:
+    """Whether each range holds all that the other has."""
+    return all(
+        one == other or (one and other and one.low <= other.low and other.high <= one.high and not one.distinct)
+        for one, other in zip(wide, narrow, strict=True)
+    )
 
 
 def sample_within(module: ir.Module, ranges: Sequence[Range | None], seed: int) -> list[np.ndarray]:
