@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from tosaic.support.errors import BackendError
+from tosaic.support.garbage import collect_rarely
 
 
 @dataclass(frozen=True)
@@ -161,6 +162,7 @@ class Server:
 
 def served() -> Connection:
     """The pipe of the `Server` whose process this is; the parent's import path is this process's, too."""
+    collect_rarely()
     pipe = Connection(int(sys.argv[1]))
     sys.path[:] = pipe.recv()
     return pipe

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from tosaic.support.garbage import collect_rarely
+
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 """Tests share the cores; torch's threads wait for each other without giving theirs up."""
-gc.set_threshold(200_000)
+collect_rarely()
 """As the command line has it."""
 
 ROOT = Path(__file__).parent

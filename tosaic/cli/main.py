@@ -8,6 +8,7 @@ import gc
 import click
 
 from tosaic.cli import builds, models, tools
+from tosaic.support.garbage import collect_rarely
 from tosaic.terminal import console
 
 
@@ -30,10 +31,8 @@ def main() -> None:
     MODEL is a .pt2, .onnx, .tosa, .mlir or .tflite file, a file.py:factory, or zoo:NAME. Several factories,
     file.py:prefill,decode, are methods of one model.
     """
-    # torch's modules and graphs are millions of objects that stay: to look for garbage among them, while they grow and
-    # once more at the end, takes a quarter of a small compilation, and finds next to none.
-    gc.set_threshold(200_000)
-    atexit.register(gc.freeze)
+    collect_rarely()
+    atexit.register(gc.freeze)  # nor does it look through them once more at the end
 
 
 for command in (
