@@ -17,7 +17,6 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -28,6 +27,7 @@ import numpy as np
 
 from tosaic.backends.cores.cortex_m4 import CORE as CORTEX_M4
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
+from tosaic.backends.cortex_m.kernel import Site
 from tosaic.backends.cortex_m.kernels.depthwise_sketch import DepthwiseSketch
 from tosaic.backends.cortex_m.kernels.float_depthwise_sketch import ScalarFloatDepthwise
 from tosaic.backends.cortex_m.kernels.float_product_sketch import ScalarFloatProduct
@@ -49,7 +49,7 @@ from tosaic.backends.cortex_m.program.canonical import guard_change
 from tosaic.backends.cortex_m.program.check import check
 from tosaic.backends.cortex_m.program.host import Derive
 from tosaic.backends.cortex_m.program.interpret import host_constants, interpreted
-from tosaic.backends.cortex_m.program.kernel import Built, Sketched, scheduled
+from tosaic.backends.cortex_m.program.kernel import Built, Sketched, cheapest_first
 from tosaic.backends.cortex_m.program.memory import params_of, scratch_bytes
 from tosaic.backends.cortex_m.program.movement import CopyAxis, CopyBox
 from tosaic.backends.cortex_m.program.moves import all_moves, drawn
@@ -213,19 +213,12 @@ def _pools(likely: Mapping[str, np.ndarray]) -> dict[str, Sketched]:
 
 
 def _first(name: str, core: Core, what: Sketched) -> Shipped:
-    """The legal schedule that a sketch thinks cheapest."""
-    knobs = what.knobs(core)
-    possible = [dict(zip(knobs, values, strict=True)) for values in itertools.product(*knobs.values())]
-    costs = list[tuple[float, int]]()
-    for number, each in enumerate(possible):
-        with suppress(RefusedError):
-            costs.append((what.cost(each), number))
-    for _, number in sorted(costs):
-        with suppress(RefusedError):
-            steps = parse_steps("\n".join(what.steps(possible[number])))
-            scheduled(what.program(), steps, core)
-            return Shipped(name, core, what.program(), steps)
-    raise ValueError(f"there is no schedule of {name}")
+    """The schedule that a search begins with."""
+    (variant,) = cheapest_first({name: what}, core, Site(compared=False))
+    first = variant.first()
+    assert first is not None
+    steps = parse_steps("\n".join(what.steps(dict(first.knobs))))
+    return Shipped(name, core, what.program(), steps)
 
 
 class Tried(NamedTuple):
