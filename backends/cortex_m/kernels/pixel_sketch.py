@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from operator import itemgetter
 from typing import ClassVar
@@ -16,7 +16,7 @@ from tosaic.backends.cortex_m.kernels.pixel_walk import pixel_walk
 from tosaic.backends.cortex_m.kernels.vector_conv2d import VectorConv2d, joined_cycles
 from tosaic.backends.cortex_m.program.check import SLACK
 from tosaic.backends.cortex_m.program.kernel import Knobs, assignments
-from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, VECTORS, ImageStrip, PixelRows
+from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, VECTORS, ImageStrip, PixelRows, RowResult
 from tosaic.backends.cortex_m.program.sketches.row_parts import RowPart, SumGroup, row_parts
 from tosaic.backends.cortex_m.program.sketches.rows import rows_of_pixels
 from tosaic.backends.cortex_m.program.sketches.tiles import tile_sizes
@@ -26,8 +26,8 @@ from tosaic.tuner.space import Choice
 
 _TILES = ("3x2", "2x2", "2x3", "7x1", "6x1", "5x1", "4x1", "3x1", "2x1", "1x6", "1x4", "1x2", "1x1")
 _TOGETHER, _MOST_TOGETHER, _FEW, _SIZES = (2, 3, 4, 6, 8, 12, 16, 24), 64, 6, 16
-"""Pixels whose sums lie in scratch memory at a time, beside numbers that divide a row up to a most; a good number of
-them, and how many numbers are looked at."""
+"""Pixels whose sums lie in scratch memory at a time, beside those of a row in about equal parts, up to a most; a good
+number of them, and how many numbers are looked at."""
 _BLOCKS = (128, 64, 32, 16)
 """Channels of such sums at most, beside all of them."""
 _SETTLED = ("finish", "ahead", "finish_ahead")
@@ -48,6 +48,10 @@ _CROWDED = 1.8
 """Cycles that a block of sums waits of as many loads as products."""
 _ENTRY = 14
 """Cycles of a block around its hardware loop."""
+_LONG = 64
+"""Elements of a window whose sums have room for their biases."""
+_BEGUN, _OFTEN = 2, 6
+"""Cycles that a turn waits for biases with which its sums begin, and sums of which each waits less."""
 _COPIED = 0.27
 """Cycles of a byte that is copied."""
 
@@ -87,8 +91,9 @@ class PixelSketch(VectorConv2d):
         return None
 
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
-        """The numbers that are open: `tile`, pixels x channels of the sums in registers; `weights`, where a block of
-        channels reads its constants; others as of `PixelRows`."""
+        """The numbers that are open: `tile`, pixels x channels of the sums in registers; `bias`, whether `sums` begin
+        with it, or `results` are made with it; `weights`, where a block of channels reads its constants; others as of
+        `PixelRows`."""
         vectors = self.depth // self.window_lanes if self.taps == 1 else 0
         whole = self.channels // LANES * LANES if self.epilogue.element == "i8" else 0
         most = whole or self.channels
@@ -98,7 +103,8 @@ class PixelSketch(VectorConv2d):
         return {
             "tile": tuple(f"{p}x{c}" for p, c in sizes if p <= max(self.lengths) and c <= min(blocks)),
             "together": tuple(dict.fromkeys(n for row in self.lengths for n in _together(row))),
-            "share": (2, 1) if whole else (1,),
+            "share": (2, 1, *((3,) if len(self._biases) > 1 else ())) if whole else (1,),
+            "bias": self._biases,
             "block": tuple(blocks),
             "weights": _PLACES,
             "repeats": (4, 2, 1, 8),
@@ -108,6 +114,13 @@ class PixelSketch(VectorConv2d):
             "ahead": (2, 1, 3, 0),
             "finish_ahead": (0,) if self.parts else (3, 2, 0),
         }
+
+    @property
+    def _biases(self) -> tuple[Choice, ...]:
+        """Where a bias may be added: long sums have room for it."""
+        whole = self.epilogue.element == "i8" and self.channels % LANES == self.depth % self.window_lanes == 0
+        long = self.taps * self.depth >= _LONG and "bias" in self.result.factors
+        return ("results", "sums") if whole and long else ("results",)
 
     def groups(self, knobs: Mapping[str, Sequence[Choice]], site: Site) -> Iterator[Iterable[dict[str, Choice]]]:
         return self.groups_with({}, knobs, site)
@@ -119,7 +132,7 @@ class PixelSketch(VectorConv2d):
         loads that run ahead, the usual one: they say little of what differs else."""
         row = self.row(fixed)
         places = knobs["weights"] if site.waits_for_memory else knobs["weights"][:1]
-        others = list(assignments({name: knobs[name] for name in ("share", "repeats", "unroll", "held")}))
+        others = list(assignments({name: knobs[name] for name in ("share", "bias", "repeats", "unroll", "held")}))
         for tile, block in itertools.product(knobs["tile"], knobs["block"]):
             (pixels, width), channels = tile_sizes(str(tile)), int(block)
             finish = 2 if channels % (2 * self.lanes) == 0 and not self.parts else 1
@@ -198,10 +211,14 @@ class PixelSketch(VectorConv2d):
             raise RefusedError("there is no further turn of which loads could run ahead")
         if (held + short) * pixels + max(ahead, width > 1) > _MOST_HELD:
             raise RefusedError(f"{held} vectors of {pixels} pixels leave no registers")
-        if not self._finishes(share, finish_ahead):
+        result = replace(self.result, begun=knobs["bias"] == "sums")
+        pairs = width == 2 and share > 1 and not unroll and knobs["weights"] == "params"
+        if result.begun and not (pairs and knobs["bias"] in self._biases):
+            raise RefusedError("long sums of two channels begin with biases that are read in params")
+        if not self._finishes(result, share, finish_ahead):
             raise RefusedError(f"{share} pixels are not finished together in vectors")
         found = PixelRows(
-            row, self.channels, depth, self.result, pixels, width, together, share, block, repeats, unroll, held,
+            row, self.channels, depth, result, pixels, width, together, share, block, repeats, unroll, held,
             finish, ahead, finish_ahead, knobs["weights"] == "scratch", self.strip(knobs),
             element=self.element, parts=self.parts,
         )  # fmt: skip
@@ -209,11 +226,11 @@ class PixelSketch(VectorConv2d):
             raise RefusedError("so few factors are not copied")
         return found
 
-    def _finishes(self, share: int, ahead: int) -> bool:
+    def _finishes(self, result: RowResult, share: int, ahead: int) -> bool:
         """Whether the vectors that whole vectors of results of so many pixels take fit the registers."""
-        factors = len(self.result.factors) if share > 1 else 1
-        crowded = self.result.terms * (1 + self.result.table + (self.form == "shifted") + (not self.result.uniform))
-        staying = 2 * self.epilogue.clamped + (self.result.uniform and self.result.form == "rounded")
+        factors = len(result.factors) if share > 1 else 1
+        crowded = result.terms * (1 + result.table + (result.form == "shifted") + (not result.uniform))
+        staying = 2 * result.clamped + (result.uniform and result.form == "rounded")
         return max(2 * share + factors + 1, ahead + share + 1 + crowded) <= VECTORS - staying
 
     def steps(self, knobs: Knobs) -> Iterator[str]:
@@ -287,6 +304,9 @@ class PixelSketch(VectorConv2d):
         stores = g.pixels * (g.width / 2 if g.width % 2 == 0 else g.width)
         turn = 2 * max(products, loads) + _CROWDED * crowded + 0.9 * stores + 1.3 / g.repeats
         turn += 10 + 4 * vectors / s.unroll if s.unroll else 2 * (s.ahead == 0)
+        if s.result.begun:
+            turn += max(1.0, products + loads + 2 * stores - 2 * max(products, loads)) + _BEGUN / g.repeats
+            turn += max(0, _OFTEN - g.pixels * g.width) / 2
         left = s.together % s.pixels
         calls = 1 if g.pixels == left and g.behind.endswith("p") else s.together // s.pixels
         around = _ENTRY + 2 * staying + 4 * (s.short > 0)
@@ -296,6 +316,7 @@ class PixelSketch(VectorConv2d):
         """Cycles of the finish of whole vectors."""
         s, factors = part.s, len(part.s.result.factors)
         integers = {1: 18, 2: 27, 3: 34}[len(s.result.scale)] + 8 * s.result.terms + 2 * s.result.clamped
+        integers -= 4 * s.result.begun
         integers *= s.share
         moved = 2 * (4 * (s.share + factors) + s.share) + 4 * s.result.table * s.share
         each = max(integers, moved) + 6 / part.finish + 4 * (s.share == 1) + 2 * (s.finish_ahead == 0)
@@ -327,5 +348,5 @@ def _promised(what: PixelSketch, s: PixelRows) -> tuple[float, int, int]:
 
 def _together(row: int) -> list[int]:
     """Pixels whose sums may lie in scratch memory at a time: those first of which few are computed twice."""
-    some = {n for n in range(1, _MOST_TOGETHER + 1) if row % n == 0} | {n for n in _TOGETHER if n <= row}
-    return sorted(some, key=lambda n: (-(-row // n) * n, abs(n - _FEW)))[:_SIZES]
+    some = {-(-row // n) for n in range(1, row + 1)} | {n for n in _TOGETHER if n <= row}
+    return sorted((n for n in some if n <= _MOST_TOGETHER), key=lambda n: (-(-row // n) * n, abs(n - _FEW)))[:_SIZES]

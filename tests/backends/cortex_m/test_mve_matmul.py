@@ -89,7 +89,7 @@ def test_columns_that_stay_in_registers_are_exact(tmp_path):
 def test_a_turn_of_all_columns_is_one_of_a_loop_over_tiles_of_rows(tmp_path):
     knobs = {
         "tile": "3x2", "together": 11, "share": 1, "block": 16, "weights": "params", "unroll": 0, "held": 1,
-        "finish": 1, "ahead": 1, "finish_ahead": 0,
+        "bias": "results", "finish": 1, "ahead": 1, "finish_ahead": 0,
     }  # fmt: skip
     layer = mve_layers.matmul(np.random.default_rng(7), 2, 11, 32, 16)
     what = FAMILY.vector_sketches(layer.workload(FAMILY))["rows"]

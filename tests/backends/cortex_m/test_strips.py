@@ -25,7 +25,7 @@ from tosaic.tuner.space import Schedule, Space
 FAMILY = Conv2d()
 STRIPS = {
     "tile": "2x2", "together": 4, "share": 2, "block": 16, "repeats": 1, "unroll": 0, "held": 0, "finish": 1,
-    "ahead": 2, "finish_ahead": 0, "weights": "params", "tall": 2,
+    "ahead": 2, "finish_ahead": 0, "weights": "params", "bias": "results", "tall": 2,
 }  # fmt: skip
 IN_PLACE = {name: value for name, value in STRIPS.items() if name != "tall"} | {"together": 2}
 GATHERED = {**STRIPS, "together": 14, "share": 2}
@@ -83,7 +83,8 @@ def test_any_windows_bounds_and_types_are_exact(tmp_path, name, shape):
 @pytest.mark.parametrize(
     "changed", [{"tall": 6}, {"tall": 4}, {"tall": 1, "weights": "scratch"}, {"weights": "scratch", "block": 32},
                 {"tile": "3x2", "together": 7}, {"tile": "7x1", "together": 7, "share": 1, "ahead": 1},
-                {"tile": "1x4", "together": 1, "share": 1}], ids=str
+                {"tile": "1x4", "together": 1, "share": 1}, {"bias": "sums"},
+                {"bias": "sums", "tile": "3x2", "together": 7, "share": 3, "repeats": 2}], ids=str
 )  # fmt: skip
 def test_schedules_are_exact_and_take_the_memory_that_they_promise(tmp_path, changed):
     layer = layer_of((1, 6, 7, 16), 32, (3, 3), {"pad": (1, 1, 1, 1)}, shifts=(31, 31))

@@ -24,7 +24,7 @@ from tosaic.tuner.space import Schedule, Space, Variant
 FAMILY = Conv2d()
 PIXELS = {
     "tile": "3x2", "together": 6, "share": 2, "block": 64, "repeats": 4, "unroll": 0, "held": 0, "finish": 2,
-    "ahead": 2, "finish_ahead": 3, "weights": "params",
+    "ahead": 2, "finish_ahead": 3, "weights": "params", "bias": "results",
 }  # fmt: skip
 SMALL = {"tile": "2x2", "together": 4, "block": 16, "repeats": 1, "finish": 1, "ahead": 0, "finish_ahead": 0}
 RESIDENT = {"held": 2, "factors": "held", "unroll": 2}
@@ -57,7 +57,7 @@ def kernel_of(layer: mve_layers.Layer, variant: str, knobs: dict) -> Built:
 
 
 @pytest.mark.parametrize("shifts", [None, (31, 31)])
-def test_first_schedules_and_others_of_a_space_are_exact(tmp_path, shifts):
+def test_earlierschedules_and_others_of_a_space_are_exact(tmp_path, shifts):
     draw, cases = random.Random(0), []
     for layer in (pixels(13, 64, 32, shifts=shifts), pixels(9, 40, 20, shifts=shifts)):
         workload = layer.workload(FAMILY)
@@ -110,6 +110,53 @@ def test_each_number_of_a_schedule_is_exact(tmp_path, changed):
 
 
 @pytest.mark.parametrize(
+    "changed",
+    [
+        {},
+        {"share": 3, "finish_ahead": 2, "finish": 1},
+        {"share": 3, "together": 12, "block": 16, "finish": 1, "repeats": 8, "held": 1},
+        {"tile": "2x2", "together": 13, "repeats": 2},
+        {"tile": "1x2", "together": 4, "block": 32, "repeats": 1},
+    ],
+    ids=str,
+)
+def test_sums_that_begin_with_their_bias_are_exact(tmp_path, changed):
+    knobs = {**PIXELS, "bias": "sums", **changed}
+    forms = OPTIONS[:3] if knobs["share"] == 2 else OPTIONS[1:2]  # three pixels leave vectors for one factor
+    cases = [pixels(13, 64, 64, **options).case(FAMILY, Schedule.of("pixels", **knobs)) for options in forms]
+    for outcome in run_cases(cases, tmp_path):
+        assert outcome.exact, outcome
+
+
+@pytest.mark.parametrize("options", OPTIONS[3:], ids=str)
+def test_bounds_and_tables_of_sums_that_begin_with_their_bias_are_exact(tmp_path, options):
+    knobs = {**PIXELS, "bias": "sums", "ahead": 0, "finish_ahead": 0}
+    case = pixels(9, 80, 64, shifts=(31, 31), **options).case(FAMILY, Schedule.of("pixels", **knobs))
+    (outcome,) = run_cases([case], tmp_path)
+    assert outcome.exact, outcome
+
+
+def test_results_whose_sums_begin_with_their_bias_take_fewer_cycles():
+    knobs = {**PIXELS, "together": 42, "block": 16, "repeats": 8, "finish": 1, "held": 1}
+    begun = {"bias": "sums", "share": 3, "finish_ahead": 2}
+    layer = pixels(126, 64, 64, shifts=(31, 31))
+    later, earlier = (kernel_of(layer, "pixels", {**knobs, **each}) for each in ({}, begun))
+    assert "ldrd(R[" in listing(earlier.program) and "ldrd(R[" not in listing(later.program)
+    assert earlier.cycles < 0.985 * later.cycles
+
+
+@pytest.mark.parametrize(
+    ("depth", "channels", "changed"),
+    [(48, 64, {}), (72, 64, {}), (64, 40, {}), (64, 64, {"tile": "3x1"}), (64, 64, {"weights": "scratch"})],
+    ids=str,
+)
+def test_sums_begin_with_their_bias_where_they_are_long_and_whole(depth, channels, changed):
+    knobs = {**PIXELS, "block": 16, "finish": 1, "repeats": 1, "bias": "sums", **changed}
+    with pytest.raises(RefusedError, match="begin with biases"):
+        kernel_of(pixels(13, depth, channels), "pixels", knobs)
+
+
+@pytest.mark.parametrize(
     "changed", [{"held": 0}, {"held": 3, "factors": "read"}, {"held": 4, "factors": "read"}], ids=str
 )
 @pytest.mark.parametrize("depth", [16, 48, 3, 30])
@@ -133,6 +180,11 @@ def test_the_guess_keeps_weights_where_windows_are_shallow():
     assert pixels(125, 64, 64).space(FAMILY, compared=True).default().variant == "pixels"
     assert pixels(64, 16, 32).space(FAMILY, compared=True).default().variant == "resident_vectors"
     assert pixels(64, 8, 32).space(FAMILY, compared=True).default().variant == "resident_vectors"
+
+
+def test_numbers_of_pixels_go_into_a_row_in_equal_parts():
+    knobs = FAMILY.vector_sketches(pixels(125, 64, 64).workload(FAMILY))["pixels"].knobs(CORTEX_M55)
+    assert {6, 21, 42, 63} < set(knobs["together"]) and 24 not in knobs["together"]
 
 
 def test_pixels_that_are_left_take_no_tile_of_their_own_size():

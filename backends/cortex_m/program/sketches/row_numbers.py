@@ -55,6 +55,7 @@ class RowResult:
         terms: whether what a channel adds to its sums is no constant, but `Z`, and each pixel adds a number `T`.
         sixteen: whether sums are 16 times as large.
         types: how what a channel has of its own lies in memory.
+        begun: whether sums begin with the bias.
     """
 
     form: str
@@ -65,6 +66,7 @@ class RowResult:
     terms: bool = False
     sixteen: bool = False
     types: FactorTypes = WORDS
+    begun: bool = False
 
     @property
     def units(self) -> bool:
@@ -107,7 +109,7 @@ class RowResult:
     def constants(self) -> tuple[str, ...]:
         """The constants of a channel in the order of their use."""
         bias = ("bias_low", "bias_high") if self.form == "joined" else (self.bias,)
-        added = not self.terms and self.types.bias != "none"
+        added = not self.terms and not self.begun and self.types.bias != "none"
         return (*(bias if added else ()), *(() if self.uniform else self.scale))
 
     @property
@@ -122,13 +124,13 @@ class RowResult:
 
     @property
     def _half_bias(self) -> bool:
-        return self.types.bias == "i16"
+        return self.types.bias == "i16" and not self.begun
 
     @property
     def factor_bytes(self) -> int:
-        """What these take in memory."""
+        """What these and the bias take in memory."""
         narrow = BYTES["i16"] * self._half_bias + (BYTES["i32"] - BYTES["i8"]) * self.units
-        return BYTES["i32"] * len(self.factors) - narrow
+        return BYTES["i32"] * (len(self.factors) + self.begun) - narrow
 
     def widened(self, factor: str) -> str:
         """The last argument of a step that stages a factor, where it holds another type."""

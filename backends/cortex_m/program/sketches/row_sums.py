@@ -13,7 +13,7 @@ from tosaic.backends.cortex_m.program.sketches.strips import brought
 def row_sums(part: RowPart) -> Iterator[str]:
     """The sums of a part, in the order in which they are finished."""
     w = part.named("w")
-    yield from in_order(part, *([w] if part.s.constant else []))
+    yield from in_order(part, *([w] if part.s.constant else []), *(["bias"] if part.s.result.begun else []))
     packed = part.s.constant and (part.whole or part.behind != "")
     groups = part.groups
     if rest := next((g for g in groups if g.behind == "x"), None):
@@ -162,6 +162,9 @@ def _added(g: SumGroup) -> Iterator[str]:
     if g.width in (4, 6):
         yield f"split({g.own('R')}{int(g.pixel != '')}, {g.own('rp')}, 2)"
     s, k, loops = g.part.s, g.depth, [f"{loop}b" for loop in g.each]
+    begun = s.result.begun and len(loops) > 1
+    if begun:
+        yield f"reorder({', '.join(g.each)})"
     if s.short:
         within = f", {s.element}, {g.last}" if s.vectors else ""
         if s.vectors:
@@ -173,7 +176,7 @@ def _added(g: SumGroup) -> Iterator[str]:
     if s.vectors:
         yield f"split({k}, {g.own('kl')}, {s.lanes})"
         yield from (f"reorder({loop}, {over})" for loop in reversed(loops) for over in (*g.taps, k))
-        if s.overlapping and len(loops) > 1:
+        if begun or (s.overlapping and len(loops) > 1):
             yield f"reorder({loops[0]}, {loops[1]})"
 
 

@@ -63,7 +63,7 @@ def rows_of_pixels(s: PixelRows) -> Iterator[str]:
 
 def _opened(s: PixelRows) -> Iterator[str]:
     """The steps that make a tile of pixels, and a block of channels, for which sums are computed."""
-    if not s.parts:
+    if not s.parts and not s.result.begun:
         yield "postpone(S)"
     yield from opened(s.strip) if s.strip else ("inline(P)", "drop(ky)", "drop(kx)")
     if 1 < s.together < s.row:
