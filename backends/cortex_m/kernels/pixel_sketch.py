@@ -50,8 +50,9 @@ _ENTRY = 14
 """Cycles of a block around its hardware loop."""
 _LONG = 64
 """Elements of a window whose sums have room for their biases."""
-_BEGUN, _OFTEN = 2, 6
-"""Cycles that a turn waits for biases with which its sums begin, and sums of which each waits less."""
+_BEGUN, _TIGHT = 3, 2
+"""Cycles that a turn waits for biases with which its sums begin, and a block of sums whose instructions take nearly as
+long as its products, or whose vectors leave few registers."""
 _COPIED = 0.27
 """Cycles of a byte that is copied."""
 
@@ -148,7 +149,8 @@ class PixelSketch(VectorConv2d):
         return {**first, **others, "ahead": _AHEAD * (turns > 1), "finish_ahead": _FINISH_AHEAD * finishes}
 
     def some_together(self, choices: Sequence[Choice], row: int, pixels: int, width: int, block: int) -> list[int]:
-        """Pixels whose sums lie in scratch memory at a time: for the least work, the most for little more, and few."""
+        """Pixels whose sums lie in scratch memory at a time: for the least work, the most for little more, the most of
+        those that take little memory, and few."""
 
         def work(together: int) -> tuple[float, int]:
             whole, left = divmod(together, pixels)
@@ -159,7 +161,8 @@ class PixelSketch(VectorConv2d):
         some = [n for n in map(int, choices) if n == pixels or (pixels < n <= row and n * block <= self.most_sums)]
         best = min(some, key=work, default=pixels)
         near = [n for n in some if work(n)[0] <= _NEAR * work(best)[0]]
-        return sorted({pixels, best, max(near, default=pixels)})
+        little = [n for n in near if n <= _TOGETHER[-1]]
+        return sorted({pixels, best, *(max(each, default=pixels) for each in (little, near))})
 
     def tiles(self, together: int, pixels: int) -> int:
         """Tiles of pixels that a hardware loop may go over."""
@@ -305,8 +308,7 @@ class PixelSketch(VectorConv2d):
         turn = 2 * max(products, loads) + _CROWDED * crowded + 0.9 * stores + 1.3 / g.repeats
         turn += 10 + 4 * vectors / s.unroll if s.unroll else 2 * (s.ahead == 0)
         if s.result.begun:
-            turn += max(1.0, products + loads + 2 * stores - 2 * max(products, loads)) + _BEGUN / g.repeats
-            turn += max(0, _OFTEN - g.pixels * g.width) / 2
+            turn += _begun(g, 2 * max(products, loads) - products - loads - 2 * stores)
         left = s.together % s.pixels
         calls = 1 if g.pixels == left and g.behind.endswith("p") else s.together // s.pixels
         around = _ENTRY + 2 * staying + 4 * (s.short > 0)
@@ -334,6 +336,14 @@ class PixelSketch(VectorConv2d):
         if not part.pixel:
             return -(-part.block // FOUR) * (each + factors) + _ENTRY
         return -(-part.block // FOUR) * (s.together * (each + 4 / part.unrolled) + _ENTRY + 2 * factors)
+
+
+def _begun(g: SumGroup, free: float) -> float:
+    """Cycles that a block of sums waits for the biases with which they begin, given how many instructions more would
+    find room beside its products."""
+    few = g.held > 0 and not g.over_tiles
+    crowded = (1 if g.over_tiles and free > 0 else _TIGHT) if few or free < _TIGHT else 0
+    return _BEGUN / g.repeats + crowded
 
 
 @lru_cache(maxsize=1 << 14)
