@@ -67,6 +67,8 @@ class PixelSketch(VectorConv2d):
     """Cycles that an instruction less is worth."""
     most_sums: ClassVar[int] = 4096
     """In scratch memory at a time, of more than one tile."""
+    little: ClassVar[int] = _TOGETHER[-1]
+    """Pixels whose sums take little memory."""
 
     def row(self, knobs: Knobs) -> int:
         """Pixels of a row."""
@@ -161,7 +163,7 @@ class PixelSketch(VectorConv2d):
         some = [n for n in map(int, choices) if n == pixels or (pixels < n <= row and n * block <= self.most_sums)]
         best = min(some, key=work, default=pixels)
         near = [n for n in some if work(n)[0] <= _NEAR * work(best)[0]]
-        little = [n for n in near if n <= _TOGETHER[-1]]
+        little = [n for n in near if n <= self.little]
         return sorted({pixels, best, *(max(each, default=pixels) for each in (little, near))})
 
     def tiles(self, together: int, pixels: int) -> int:

@@ -40,6 +40,7 @@ class StripSketch(PixelSketch):
     compared: ClassVar[int] = 4
     near: ClassVar[float] = 1.02
     price: ClassVar[int] = 16
+    little: ClassVar[int] = 0
 
     def program(self) -> Program:
         return strips.conv2d(self.geometry, self.channels, self.epilogue, self.element, self.in_place)
