@@ -15,6 +15,7 @@ from slow_memory import SLOW_MEMORY
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.kernel import Site
 from tosaic.backends.cortex_m.kernels.conv2d import Conv2d
+from tosaic.backends.cortex_m.kernels.pixel_sketch import PixelSketch
 from tosaic.backends.cortex_m.program.kernel import Built, of_schedule
 from tosaic.backends.cortex_m.program.text import listing
 from tosaic.backends.cortex_m.program.tree import RefusedError
@@ -185,6 +186,12 @@ def test_the_guess_keeps_weights_where_windows_are_shallow():
 def test_numbers_of_pixels_go_into_a_row_in_equal_parts():
     knobs = FAMILY.vector_sketches(pixels(125, 64, 64).workload(FAMILY))["pixels"].knobs(CORTEX_M55)
     assert {6, 21, 42, 63} < set(knobs["together"]) and 24 not in knobs["together"]
+
+
+def test_guesses_look_at_pixels_whose_sums_take_little_memory():
+    what = FAMILY.vector_sketches(pixels(125, 64, 64).workload(FAMILY))["pixels"]
+    assert isinstance(what, PixelSketch)
+    assert what.some_together(what.knobs(CORTEX_M55)["together"], 125, 3, 2, 16) == [3, 6, 21, 63]
 
 
 def test_pixels_that_are_left_take_no_tile_of_their_own_size():
