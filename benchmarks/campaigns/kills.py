@@ -20,7 +20,7 @@ from benchmarks.campaigns.planted_bugs import MODEL
 from benchmarks.campaigns.trials import Outcome
 from tosaic.support.processes import ends_with_parent
 
-BATCH = 8  # trials, of which one worker has one batch at a time
+BATCH = 16  # kernels that are proven together; of trials one worker has 8 at a time
 _TOSAIC = str(Path(sys.executable).with_name("tosaic"))
 _SIMULATOR = """#!/bin/sh
 for argument; do case $argument in *trials.elf)
@@ -65,6 +65,10 @@ class Run:
         runs = [set(line.split()) for line in self.log.read_text().splitlines()] if self.log.exists() else []
         return [{symbol for symbol in run if symbol.startswith("stream_")} or run for run in runs]
 
+    def tried(self) -> int:
+        """How many kernels the simulator was given, one as often as it was."""
+        return sum(map(len, self.simulated()))
+
     def left(self) -> list[str]:
         """What stands where only a build may stand."""
         return [path.name for name in ("temporary", "outputs") for path in (self.folder / name).iterdir()]
@@ -80,7 +84,7 @@ def kill_trial(seed: int, kills: int = 5, trials: int = 400) -> Outcome:
             before, started = run.recorded(), len(run.simulated())
             process = run.start()
             if number < kills:
-                _wait(process, run, len(run.simulated()) + rng.randrange(12))
+                _wait(process, run, run.tried() + rng.randrange(24))
                 time.sleep(rng.uniform(0, 1))
             if number < kills and process.poll() is None:
                 os.kill(process.pid, rng.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGTERM)))
@@ -106,9 +110,9 @@ def kill_trial(seed: int, kills: int = 5, trials: int = 400) -> Outcome:
         return Outcome("whole", f"{counts} trials lost by each kill, {len(kernels)} measured once")
 
 
-def _wait(process: subprocess.Popen[str], run: Run, simulations: int) -> None:
-    """Until the simulator was started so often, whatever the machine's load."""
-    while process.poll() is None and len(run.simulated()) < simulations:
+def _wait(process: subprocess.Popen[str], run: Run, kernels: int) -> None:
+    """Until the simulator was given so many kernels, whatever the machine's load."""
+    while process.poll() is None and run.tried() < kernels:
         time.sleep(0.05)
 
 
