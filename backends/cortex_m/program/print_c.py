@@ -42,6 +42,9 @@ _FREE, _FREE_LOW = 10, 5
 """Registers that C has for values beside pointers and counters, and those that instructions of 16 bits reach."""
 _LOOP = 3
 """Instructions of a turn of a loop of C."""
+_LONG = 32
+"""Instructions of assembly that are worth a loop of two turns: clang takes a block for one instruction, and would write
+both turns out."""
 _PRELUDE = """\
 #include <stdint.h>
 #define INLINE static inline __attribute__((always_inline))
@@ -145,7 +148,10 @@ class Printer:
         if s.turns == 1:
             return [f"{pad}{{", f"{pad}  const int32_t {s.var} = 0;", *body, f"{pad}}}"]
         first = [f"{pad}  const int32_t {s.var} = {name} < {s.last} ? {name} : {s.last};"] if early else []
-        return [f"{pad}for (int32_t {name} = 0; {name} < {s.extent}; {name} += {s.step}) {{", *first, *body, f"{pad}}}"]
+        # A comparison for order would tell clang that the second turn is the last one.
+        within = "!=" if s.extent == 2 * s.step and _assembly_lines(body) > _LONG else "<"
+        turns = f"{pad}for (int32_t {name} = 0; {name} {within} {s.extent}; {name} += {s.step}) {{"
+        return [turns, *first, *body, f"{pad}}}"]
 
     def _turn(self, s: For, depth: int) -> list[str]:
         if s.turns > 1:
@@ -243,6 +249,11 @@ class Printer:
         values = sum(self.buffers[a.buffer].in_registers for a in (*accesses(s.value), s.target))
         stacked = values * max(0.0, 1 - self._free / max(1, self._held))
         self._took(memory + computed + stacked, (memory + stacked) * self._load + computed)
+
+
+def _assembly_lines(lines: Iterable[str]) -> int:
+    """How many of some lines of C are instructions of assembly."""
+    return sum(line.endswith('\\n"') for line in lines)
 
 
 def _operands(block: Assembly) -> tuple[str, str]:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import re
 import struct
 import subprocess
 from pathlib import Path
 
+import mve_layers
 import numpy as np
 import pytest
 
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m import toolchain
 from tosaic.backends.cortex_m.kernel import KernelSource
+from tosaic.backends.cortex_m.kernels.matmul import Matmul
 from tosaic.backends.cortex_m.toolchain import compile_kernels
 from tosaic.support.errors import BackendError
+from tosaic.tuner.space import Schedule
 
 
 def _store(symbol: str, value: int = 1) -> KernelSource:
@@ -60,6 +64,18 @@ def test_a_block_that_takes_nearly_all_registers_compiles(tmp_path, monkeypatch)
     assert set(again.objects) < set(made.objects)
     monkeypatch.setattr(toolchain, "_AS_WRITTEN", ())
     assert "requires more registers" in compile_kernels([crowded], CORTEX_M55, tmp_path / "refused").errors["crowded"]
+
+
+def test_blocks_of_a_loop_of_two_turns_lie_once(tmp_path):
+    """Two blocks of columns, for each of which there are several hardware loops."""
+    layer, family = mve_layers.matmul(np.random.default_rng(0), 1, 2, 8, 128, transposed=True), Matmul()
+    variant = layer.space(family).variant("in_place")
+    assert variant is not None
+    knobs = {**{name: choices[0] for name, choices in variant.knobs.items()}, "block": 64, "share": 2}
+    source = family.generate(layer.workload(family), Schedule.of(variant.name, **knobs), CORTEX_M55)
+    (made,) = compile_kernels([source], CORTEX_M55, tmp_path).objects
+    listing = subprocess.run(["llvm-objdump-22", "-d", made], capture_output=True, text=True, check=True).stdout
+    assert len(re.findall(r"\bdls\b", listing)) == source.text.count("dls lr") > 1
 
 
 def test_what_is_in_the_folder_is_not_compiled_again(tmp_path, monkeypatch):
