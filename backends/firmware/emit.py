@@ -10,7 +10,7 @@ import numpy as np
 from tosaic.backends.firmware.emit_header import arena_name, as_lines, commas, identifier, used_memories
 from tosaic.backends.firmware.linker_script import CONSTANTS_SECTION, arena_section
 from tosaic.backends.firmware.memory_plan import MemoryPlan, scratch_name
-from tosaic.backends.firmware.near import most_named, pointer, pointers
+from tosaic.backends.firmware.near import NEAR_CONSTANTS, constants_pointer, most_named, pointer, pointers
 from tosaic.backends.firmware.placing import ALIGNMENT, aligned
 from tosaic.backends.firmware.program import (
     CONSTANTS_REGION,
@@ -27,6 +27,8 @@ from tosaic.support.errors import BackendError
 
 _MAX_RANK = 6
 _NPU_REGIONS = 8
+_SMALL, _WORD = 128, 4
+"""Bytes of the largest params that lie in one block with others, and of a word."""
 
 
 @dataclass
@@ -40,34 +42,69 @@ class Constants:
     prefix: str
     blocks: dict[str, bytes] = field(default_factory=dict)
     _distances: dict[str, str] = field(default_factory=dict)
-    _names: dict[tuple[bytes, str], str] = field(default_factory=dict)
+    _names: dict[tuple[bytes, str, bool], str] = field(default_factory=dict)
+    _together: dict[str, int] = field(default_factory=dict)
+    _end: int = 0
 
-    def add(self, name: str, data: bytes, to: str = "") -> str:
-        """The symbol of `data`, called `name` unless an equal block is there already; `0` for nothing.
+    @property
+    def together(self) -> str:
+        """The symbol of small params, which lie in one block."""
+        return f"{self.prefix}constants"
+
+    def add(self, name: str, data: bytes) -> str:
+        """The symbol of `data`, called `name` unless an equal block is there already; `0` for nothing."""
+        return self.prefix + self._named(name, data, "", False) if data else "0"
+
+    def params(self, name: str, data: bytes, to: str = "") -> str:
+        """Where the params of a kernel lie, in C: their symbol, or small ones at a distance from `together`.
 
         Args:
             to: a symbol; a word follows the data then, the distance from it to there.
         """
-        if not data and not to:
-            return "0"
-        if (data, to) not in self._names:
-            self._names[data, to] = name
-            self.blocks[name] = data
-            self._distances[name] = to
-        return self.prefix + self._names[data, to]
+        size = len(data) + _WORD * bool(to)
+        if not 0 < size <= _SMALL:
+            return self.prefix + self._named(name, data, to, False) if size else "0"
+        name = self._named(name, data, to, True)
+        if name not in self._together:
+            self._together[name] = start = -(-self._end // _alignment(size)) * _alignment(size)
+            self._end = start + size
+        return f"{self.together} + {self._together[name]:#x}"
+
+    def _named(self, name: str, data: bytes, to: str, small: bool) -> str:
+        known = self._names.setdefault((data, to, small), name)
+        self.blocks[known], self._distances[known] = data, to
+        return known
+
+    @property
+    def _apart(self) -> list[str]:
+        return [name for name in self.blocks if name not in self._together]
 
     def declarations(self) -> str:
-        return "\n".join(f"extern const uint8_t {self.prefix}{name}[];" for name in self.blocks)
+        symbols = [*[self.together] * bool(self._together), *(self.prefix + name for name in self._apart)]
+        return "\n".join(f"extern const uint8_t {symbol}[];" for symbol in symbols)
 
     def assembly(self) -> str:
         """Assembly that includes each block from the file `constants/<name>.bin`."""
-        lines = []
-        for name in self.blocks:
-            symbol, to = self.prefix + name, self._distances[name]
-            lines += [f'.section {CONSTANTS_SECTION}.{symbol}, "a"', ".balign 16", f".global {symbol}", f"{symbol}:"]
-            lines.append(f'.incbin "constants/{name}.bin"')
-            lines += [f".word {to} - ."] if to else []
+        lines = self._section(self.together) if self._together else []
+        for name in self._together:
+            size = len(self.blocks[name]) + _WORD * bool(self._distances[name])
+            lines += [f".balign {_alignment(size)}", *self._included(name)]
+        for name in self._apart:
+            lines += [*self._section(self.prefix + name), *self._included(name)]
         return "\n".join([*lines, ""])
+
+    @staticmethod
+    def _section(symbol: str) -> list[str]:
+        return [f'.section {CONSTANTS_SECTION}.{symbol}, "a"', ".balign 16", f".global {symbol}", f"{symbol}:"]
+
+    def _included(self, name: str) -> list[str]:
+        to = self._distances[name]
+        return [f'.incbin "constants/{name}.bin"', *([f".word {to} - ."] if to else [])]
+
+
+def _alignment(size: int) -> int:
+    """Of a small block: that of a word, where it is less than a vector."""
+    return ALIGNMENT if size >= ALIGNMENT else _WORD
 
 
 def emit_source(
@@ -163,6 +200,8 @@ class _ModelSource:
                 lines.append("    if (status)\n        return status;")
         if keeps and first == end:
             lines.append(f"    {keep}(self);")
+        if any(f"{NEAR_CONSTANTS} + " in line for line in lines):
+            lines = [*constants_pointer(self._constants.together), *lines]
         self._near = {}
         on_npu = any(isinstance(call, NpuCall) for call in program.calls[first:end])
         return [*["    int status;"] * on_npu, *lines, "    return TOSAIC_OK;"]
@@ -305,7 +344,8 @@ class _ModelSource:
 
     def _arguments(self, number: int, call: KernelCall) -> list[str]:
         weights = self._constants.add(f"weights_{number}", call.kernel.shared) if call.kernel.shared else ""
-        params = self._constants.add(f"params_{number}", call.kernel.params, weights)
+        params = self._constants.params(f"params_{number}", call.kernel.params, weights)
+        params = params.replace(self._constants.together, NEAR_CONSTANTS) if self._near else params
         scratch = self._planned(scratch_name(number)) if call.kernel.scratch_bytes else "0"
         return [*map(self._pointer, call.inputs), *map(self._pointer, call.outputs), params, scratch]
 

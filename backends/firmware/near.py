@@ -1,4 +1,5 @@
-"""The part of each arena that a function's calls name most, which a pointer of its own reaches with less code."""
+"""Pointers of a function whose calls name many places: to the part of each arena that they name most, and to small
+constants. Such places take less code then."""
 
 from __future__ import annotations
 
@@ -11,6 +12,8 @@ from tosaic.backends.firmware.program import CallSequence, KernelCall
 
 _REACH, _FAR = 1 << 12, 1 << 16
 """Bytes behind a pointer that one instruction of Armv7-M adds to it, or two."""
+NEAR_CONSTANTS = "near_constants"
+"""The pointer to small constants."""
 
 
 def most_named(program: CallSequence, plan: MemoryPlan, first: int, end: int) -> dict[int, int]:
@@ -29,11 +32,22 @@ def most_named(program: CallSequence, plan: MemoryPlan, first: int, end: int) ->
 
 
 def pointers(plan: MemoryPlan, near: Mapping[int, int]) -> Iterator[str]:
-    """The C of these pointers. As if read: else each sum with an offset would be a constant of its own."""
+    """The C of the pointers to arenas."""
     for memory, start in near.items():
         name = _name(plan, memory)
         yield f"    uint8_t *{name} = self->{arena_name(plan.memories[memory])} + {start:#x};"
-        yield f'    __asm__("" : "+r"({name}));'
+        yield _as_if_read(name)
+
+
+def constants_pointer(symbol: str) -> Iterator[str]:
+    """The C of the pointer to small constants, which begin at a symbol."""
+    yield f"    const uint8_t *{NEAR_CONSTANTS} = {symbol};"
+    yield _as_if_read(NEAR_CONSTANTS)
+
+
+def _as_if_read(name: str) -> str:
+    """Else each sum with an offset would be a constant of its own."""
+    return f'    __asm__("" : "+r"({name}));'
 
 
 def pointer(plan: MemoryPlan, place: PlacedBlock, near: Mapping[int, int]) -> str:

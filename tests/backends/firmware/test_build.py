@@ -125,7 +125,7 @@ def test_every_call_is_counted_by_name(made):
 def test_the_source_has_one_call_a_line(built):
     source = (built / "model.c").read_text()
     assert re.findall(r"^    TOSAIC_CALL\(.*", source, re.MULTILINE) == [
-        "    TOSAIC_CALL(0, model_scale(near_dtcm + 0x100, near_dtcm + 0x140, model_params_0, near_dtcm + 0x0));",
+        "    TOSAIC_CALL(0, model_scale(near_dtcm + 0x100, near_dtcm + 0x140, near_constants + 0x0, near_dtcm + 0x0));",
         "    TOSAIC_CALL(1, model_add(near_dtcm + 0x140, model_constant_offsets, near_dtcm + 0x0, 0, 0));",
     ]
     assert "image: int8 [8, 8], real = (q - -3) * 0.5" in (built / "kit" / "include" / "model.h").read_text()
@@ -140,10 +140,31 @@ def test_a_pointer_lies_where_calls_name_most(tmp_path):
     firmware = build_firmware(replace(program, calls=(large, *others)), BOARD, tmp_path)
     source, samples = (tmp_path / "model.c").read_text(), random_images(2)
     assert "uint8_t *near_dtcm = self->arena_dtcm + 0x2000;" in source
-    assert "model_scale(near_dtcm + 0x0, near_dtcm + 0x40, model_params_0, self->arena_dtcm + 0x0)" in source
+    assert "model_scale(near_dtcm + 0x0, near_dtcm + 0x40, near_constants + 0x0, self->arena_dtcm + 0x0)" in source
     for (x,), outputs in zip(samples, run((tmp_path, firmware), samples).outputs, strict=True):
         for want, got in zip(expected(x), outputs, strict=True):
             np.testing.assert_array_equal(want, got)
+
+
+def test_small_params_lie_together(tmp_path):
+    """Those of less than a vector begin at a word, others at 16 bytes; equal ones lie once, large ones apart."""
+    factors = [[2, 1], [1] * 20, [3, 1, 2], [2, 1], [1] * 200, [1, 2]]
+    names = ["x", *(f"t{number}" for number in range(len(factors)))]
+    buffers = {name: TensorBuffer((64,), INT8) for name in names}
+    calls = tuple(
+        KernelCall(replace(SCALE, params=bytes(each).ljust(4, b"\0")), (names[n],), (names[n + 1],), "")
+        for n, each in enumerate(factors)
+    )
+    program = CallSequence((Interface("x", "x"),), (Interface("y", names[-1]),), buffers, calls, {})
+    made = tmp_path, build_firmware(program, BOARD, tmp_path)
+    source, (samples,) = (tmp_path / "model.c").read_text(), random_images(1)
+    found = re.findall(r"TOSAIC_CALL\(.*?, ([^,]*constants[^,]*|[^,]*params[^,]*),", source)
+    places = ["0x0", "0x10", "0x24", "0x0", "", "0x28"]
+    assert found == [f"near_constants + {place}" if place else "model_params_4" for place in places]
+    wanted = samples[0].ravel().astype(np.int32)
+    for each in factors:
+        wanted = (wanted * np.tile((each + [0] * 3)[:4], 16)).astype(np.int8).astype(np.int32)
+    np.testing.assert_array_equal(run(made, [[samples[0].ravel()]]).outputs[0][0], wanted)
 
 
 def test_the_record_holds_the_numbers(made):
