@@ -21,12 +21,14 @@ from tosaic.frontend.parameters import parameter
 
 _LARGER = 1.15
 """Times a step may be as large for a zero point of 0, which is little more than a decibel of noise."""
-_MOST, _LEAST = 127, 16
+MOST_UNITS, _LEAST = 127, 16
 """Units of a scale. No scale moves by more than half of a unit."""
 _SHIFT = 27
 """A multiplier is 16 times a number, with a shift of 31: then sums that are 16 times as large are scaled by it, too."""
 _MULTIPLIERS = 2**15, 2**21
 """The least such number that keeps bits enough, and the greatest that scales of float32 tell from those beside it."""
+ROW_SCALES = "tosaic.row_scales"
+"""Where a matrix has its scales, f64, in its node's metadata, if they are known before calibration."""
 
 
 def center_inputs(prepared: GraphModule) -> None:
@@ -42,7 +44,7 @@ def center_inputs(prepared: GraphModule) -> None:
             readers.setdefault(observer, set()).update(node.users)
     for observer, users in readers.items():
         layers = [user for user in users if graph.result(user) is not observer]
-        if layers and all(map(_is_unbiased, layers)):
+        if layers and all(map(is_unbiased, layers)):
             observer.center(_LARGER)
 
 
@@ -53,21 +55,24 @@ def share_units(prepared: GraphModule) -> None:
         prepared: a calibrated graph, whose formats stay from now on.
     """
     graph, known = Calibrated(prepared), dict[bytes, Tensor]()
-    for layer in filter(_is_unbiased, prepared.graph.nodes):
+    for layer in filter(is_unbiased, prepared.graph.nodes):
         observed = layer.all_input_nodes[1]
-        if (stored := own_weight(prepared, observed)) is None:
+        given = next((node.meta[ROW_SCALES] for node in observed.all_input_nodes if ROW_SCALES in node.meta), None)
+        stored = own_weight(prepared, observed) if given is None else observed.all_input_nodes[0]
+        if stored is None:
             continue
         observer, bits = observer_of(prepared, observed), parameter(prepared, stored).numpy().tobytes()
         before = observer.calculate_qparams()[0].double()
         # Another method of the model has the same weights.
-        after = known[bits] if bits in known else _in_units(graph, layer, before)
+        after = known[bits] if bits in known else _in_units(graph, layer, before if given is None else given)
+        after = given if after is None else after
         if after is not None:
             known[bits] = after
             ratio = (after / before).float()
             observer.min_val, observer.max_val = observer.min_val * ratio, observer.max_val * ratio
 
 
-def _is_unbiased(node: Node) -> bool:
+def is_unbiased(node: Node) -> bool:
     """Whether a node is a linear layer without a bias."""
     op = op_quantization(node)
     return isinstance(op, Weighted) and op.result_axis == -1 and arguments(node)[2:] in ((), (None,))
@@ -81,11 +86,18 @@ def _in_units(graph: Calibrated, layer: Node, scales: Tensor) -> Tensor | None:
         return None
     if image.calculate_qparams()[1].any():
         return None
-    most = scales.max() / _MOST
-    units = (scales / most).round()
+    units = whole_units(scales)
+    if units is None:
+        return None
     step = graph.scale(result) / graph.scale(image) / 2**_SHIFT
-    number = (most / step).round()
+    number = (scales.max() / MOST_UNITS / step).round()
     least, greatest = _MULTIPLIERS
-    if units.min() < _LEAST or number * units.min() < least or number * units.max() > greatest:
+    if number * units.min() < least or number * units.max() > greatest:
         return None
     return units * number * step
+
+
+def whole_units(scales: Tensor) -> Tensor | None:
+    """Scales in units, of which the greatest has `MOST_UNITS`; None where that moves one too far."""
+    units = (scales / scales.max() * MOST_UNITS).round()
+    return None if units.min() < _LEAST else units

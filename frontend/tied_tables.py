@@ -13,6 +13,7 @@ from torchao.quantization.pt2e.quantizer import FixedQParamsQuantizationSpec
 from tosaic.frontend.canonical import arguments, is_float
 from tosaic.frontend.formats import observed, row_format
 from tosaic.frontend.grouped_weights import TIED, GroupObserver, group_format, mark_group
+from tosaic.frontend.linear_constants import MOST_UNITS, ROW_SCALES, is_unbiased, whole_units
 from tosaic.frontend.lowerings.op_quantization import Weighted
 from tosaic.frontend.lowerings.registry import op_quantization
 from tosaic.frontend.parameters import add_buffer, parameter
@@ -29,24 +30,44 @@ def split_tables(module: GraphModule, stays_float: Callable[[Node], bool], group
     """table[i] -> rows[i] * scales[i], in place, where a linear layer has the table for its matrix, or its rows have
     four bits.
 
-    The rows are the integers that the matrix has, and each row's scale is that of the output channel: int16, so that a
-    product is less than a step of int16 away from the float row.
+    The rows are the integers that the matrix has, and each row's scale is that of the output channel: a byte times a
+    number where the layer has no bias, or else int16, so that a product is less than a step of int16 away from the
+    float row.
 
     Args:
         group_of: a lookup's numbers that share a factor, as of `grouped_weights`; 0 where rows are int8.
     """
-    matrices = [arguments(node)[1] for node in module.graph.nodes if _is_linear(node) and not stays_float(node)]
+    layers = [node for node in module.graph.nodes if _is_linear(node) and not stays_float(node)]
+    matrices = [(node, parameter(module, arguments(node)[1])) for node in layers]
     for node in list(module.graph.nodes):
         table = arguments(node)[0] if node.target is aten.embedding.default else None
         if table is None or table.op != "get_attr" or stays_float(node):
             continue
         values, group = parameter(module, table), group_of(node)
-        tied = [matrix for matrix in matrices if values.equal(parameter(module, matrix))]
-        for matrix in tied:
-            matrix.meta[TIED] = group
+        tied = [layer for layer, matrix in matrices if values.equal(matrix)]
+        for layer in tied:
+            arguments(layer)[1].meta[TIED] = group
         if tied or group:
-            _split(module, node, *_quantized(values, group), group)
+            rows, scales = _quantized(values, group)
+            units = None if group or not all(map(is_unbiased, tied)) else whole_units(scales)
+            if units is None:
+                _split(module, node, rows, scales, group, _MOST_SCALE)
+                continue
+            scales = units * scales.max() / MOST_UNITS
+            rows = (values / scales).round().clamp(-_MOST, _MOST)
+            _split(module, node, rows, scales, group, MOST_UNITS)
+            for layer in tied:
+                _rounded(module, layer, rows, scales)
     module.recompile()
+
+
+def _rounded(module: GraphModule, layer: Node, rows: Tensor, scales: Tensor) -> None:
+    """A matrix that is `rows` * `scales`, in place, whose scales are known."""
+    before = arguments(layer)[1]
+    if ROW_SCALES not in before.meta:
+        after = add_buffer(module, layer, rows * scales, "matrix")
+        after.meta |= {TIED: 0, ROW_SCALES: scales.double().flatten()}
+        layer.replace_input_with(before, after)
 
 
 def _is_linear(node: Node) -> bool:
@@ -65,11 +86,13 @@ def _quantized(table: Tensor, group: int) -> tuple[Tensor, Tensor]:
     return quantize(table, scales, zeros, 0, -_MOST, _MOST, torch.int8).float(), scales.float()[:, None]
 
 
-def _split(module: GraphModule, lookup: Node, rows: Tensor, scales: Tensor, group: int) -> None:
-    step = float(scales.max()) / _MOST_SCALE
-    of_scales = FixedQParamsQuantizationSpec(
-        torch.int16, step, 0, -_MOST_SCALE - 1, _MOST_SCALE, torch.per_tensor_symmetric
-    )
+def _split(module: GraphModule, lookup: Node, rows: Tensor, scales: Tensor, group: int, most: int) -> None:
+    """
+    Args:
+        most: steps of the greatest scale.
+    """
+    kind, step = torch.int8 if most == MOST_UNITS else torch.int16, float(scales.max()) / most
+    of_scales = FixedQParamsQuantizationSpec(kind, step, 0, -most - 1, most, torch.per_tensor_symmetric)
     indices, found = arguments(lookup)[1], []
     for values, known, role in ((rows, _ROWS, "rows"), (scales, of_scales, "scales")):
         table = add_buffer(module, lookup, values, role)

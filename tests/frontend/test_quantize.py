@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -231,22 +232,23 @@ def test_integer_tensors_are_not_quantized():
 
 
 class Tied(nn.Module):
-    """A table of embeddings whose rows are of very different sizes, read by a linear layer, too."""
+    """A table of embeddings, of which the least row is `least` times the largest, read by a linear layer, too."""
 
-    def __init__(self) -> None:
+    def __init__(self, least: float) -> None:
         super().__init__()
         self.table = nn.Embedding(24, 8)
         with torch.no_grad():
-            self.table.weight.mul_(torch.logspace(-2, 0, 24)[:, None])
+            weight = self.table.weight
+            weight.mul_(torch.logspace(math.log10(least), 0, 24)[:, None] / weight.abs().amax(1, keepdim=True))
 
     def forward(self, tokens):
         return F.linear(torch.tanh(self.table(tokens)), self.table.weight)
 
 
-def tied() -> Capture:
+def tied(least: float = 0.01) -> Capture:
     torch.manual_seed(0)
     batches = tuple((torch.randint(0, 24, (1, 24)),) for _ in range(4))
-    return Capture("model", canonical(torch.export.export(Tied().eval(), batches[0])), batches[0], batches)
+    return Capture("model", canonical(torch.export.export(Tied(least).eval(), batches[0])), batches[0], batches)
 
 
 def integers_of(program) -> list[np.ndarray]:
@@ -262,6 +264,20 @@ def test_a_table_that_is_a_matrix_has_its_integers():
     assert len(rows) == 2 and (rows[0] == rows[1]).all()
     assert (np.abs(rows[0]).max(1) == 127).all()
     assert sqnr(quantize(model), model) > sqnr(quantize(model, npu=True), model)
+
+
+@pytest.mark.parametrize("activations", ["int8", "int16"])
+def test_scales_of_rows_that_are_alike_are_bytes_times_a_number(activations):
+    """In the table as in the matrix, whose integers are the same whatever formats the layer reads and gives."""
+    model = tied(0.3)
+    program = quantize(model, activations)
+    rows = integers_of(program)
+    assert len(rows) == 2 and (rows[0] == rows[1]).all()
+    (units,) = (each for each in program.state_dict.values() if tuple(each.shape) == (24, 1))
+    (scales,) = (each for name, each in program.state_dict.items() if name.startswith("_scale"))
+    assert units.dtype == torch.int8 and (int(units.min()), int(units.max())) == (38, 127)
+    torch.testing.assert_close(scales / scales.max(), units.flatten() / 127, rtol=1e-6, atol=0)
+    assert sqnr(program, model) > 30
 
 
 @pytest.mark.parametrize("options", [{"npu": True}, {"exclude": ["embedding"]}, {"exclude": ["linear"]}])
