@@ -23,7 +23,7 @@ from tosaic.tuner.space import Choice
 
 _SUMS, _POINTERS, _GENERAL = 5, 5, 13
 """General registers for four sums and the term of a row, those of pointers, and how many there are."""
-_MOST_STAYING, _MOST_INSTRUCTIONS = 4, 900
+_MOST_STAYING, _MOST_INSTRUCTIONS = 4, 260
 """Vectors of rows that stay, so that others find registers; and of a turn."""
 _APART, _COPIED, _ENTRY = 8, 5, 30
 """Cycles of eight elements that lie apart, and of a vector, which are copied; and of a block of sums."""
@@ -99,31 +99,37 @@ class ActivationSketch(ActivationProduct, PixelSketch):
 
 @dataclass(frozen=True)
 class InPlaceSketch(ActivationSketch):
-    """Those of few rows whose second operand lies by columns, and is read there: a turn multiplies sixteen columns by
-    all rows."""
+    """Those of few rows whose second operand lies by columns, and is read there: a turn multiplies some columns by all
+    rows, or some vectors of a column."""
 
     near: ClassVar[float] = 1.01
     most_block: ClassVar[int] = 128
 
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
-        rows, vectors = self.geometry.columns, self.depth // LANES
+        rows, vectors, found = self.geometry.columns, self.depth // LANES, super().knobs(core)
         most = min(vectors, _MOST_STAYING // rows - (self.depth % LANES > 0))
-        return super().knobs(core) | {
+        return found | {
             "tile": (f"{rows}x1",),
             "together": (rows,),
             "share": tuple(n for n in (2, 1) if n <= rows),
             "repeats": (1,),
-            "unroll": (0,),
+            "unroll": (0,) if self.depth % LANES else found["unroll"],
             "held": tuple(range(most, -1, -1)),
             "ahead": (0, 2, 1),
         }
 
     def numbers(self, knobs: Knobs) -> PixelRows:
         found = replace(super().numbers(knobs), in_place=True)
-        turn = LANES * (found.vectors + (found.short > 0)) * (2 + found.pixels)
-        if turn > _MOST_INSTRUCTIONS:
+        if found.unroll and found.ahead:
+            raise RefusedError("behind the last column there is nothing to read")
+        if (turn := self._turn(found)) > _MOST_INSTRUCTIONS:
             raise RefusedError(f"a turn of {turn} instructions is too long")
         return found
+
+    def _turn(self, s: PixelRows) -> int:
+        """About the instructions of a turn."""
+        columns = 1 if s.unroll or not s.whole else LANES if s.pairs else FOUR
+        return columns * (s.unroll or s.vectors + (s.short > 0)) * 2 * (1 + s.pixels)
 
     def usual(self, first: Knobs, others: Knobs) -> dict[str, Choice]:
         """As above; what runs ahead of so long a turn is worth little, and the last turn has code of its own then."""
@@ -142,9 +148,14 @@ class InPlaceSketch(ActivationSketch):
     def _columns(self, s: PixelRows, vectors: int) -> float:
         return 0.0
 
+    def _instructions(self, s: PixelRows) -> int:
+        return super()._instructions(s) + self._turn(s)
+
     def _sums(self, g: SumGroup) -> float:
         s, short = g.part.s, int(g.part.s.short > 0)
         products = (s.vectors + short) * (s.row + 1)
+        if s.unroll:
+            return g.channels * (2 * products + s.vectors / s.unroll + _ENTRY)
         stores = (s.row + 1) / (2 if s.pairs and g.part.whole else 1)
         issued = s.vectors + s.row * (s.vectors - s.held) + 2 * short + products + stores
         return g.channels * max(2 * products, issued) + _ENTRY

@@ -144,9 +144,20 @@ class RowPart:
         return found + [group.of_pixels(pixels) for group in found if pixels]
 
     @property
-    def in_place(self) -> tuple[str, int]:
-        """The hardware loop of sums of columns that are read in place, and its turns."""
-        return f"sj{self.behind}", self.block // LANES if self.whole else self.block
+    def in_place(self) -> tuple[str, str, int]:
+        """The block of sums of columns that are read in place: the loop of which a turn is one, its hardware loop, and
+        the turns of that."""
+        s, columns = self.s, f"sj{self.behind}"
+        if s.unroll:
+            return "th" if self.whole else columns, f"zk{self.behind}", s.vectors // s.unroll
+        if self.whole and not s.pairs:
+            return columns, "ti", FOUR
+        return f"{self.loop}m", columns, self.columns_apart
+
+    @property
+    def columns_apart(self) -> int:
+        """Columns of a block, or sixteens of them, one behind the other."""
+        return self.block // LANES if self.whole else self.block
 
     @property
     def once(self) -> int:

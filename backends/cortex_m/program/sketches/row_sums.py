@@ -62,13 +62,13 @@ def in_order(part: RowPart, *constants: str) -> Iterator[str]:
 def sums_in_place(part: RowPart) -> Iterator[str]:
     """The sums of columns of a MATMUL that are read where they lie, of all rows in a turn, and of what zero points add
     to them."""
-    s, own, around = part.s, part.behind, f"{part.loop}m"
-    turn, turns = part.in_place
-    inner, each = "th" if part.whole else turn, f"sx{own}b" if part.pixel else ""
+    s, own, (around, turn, _) = part.s, part.behind, part.in_place
+    columns = f"sj{own}"
+    inner, each = "th" if part.whole else columns, f"sx{own}b" if part.pixel else ""
     both = s.vectors > 0 and s.short > 0
     yield from _places(part)
     yield from [f"distribute(sx{own})"] * (each != "")
-    yield f"split({around}, {turn}, {turns})"
+    yield f"split({part.loop}m, {columns}, {part.columns_apart})"
     if part.whole and s.pairs:
         # Those of two columns that lie side by side in the order of the finish.
         yield from ("split(ti, tc, 2)", "reorder(tc, tq)", "reorder(tc, th)", "distribute(tc)", "merge(tcb, tcd)")
@@ -79,7 +79,7 @@ def sums_in_place(part: RowPart) -> Iterator[str]:
     if s.vectors:
         yield from _beside(own, "", each, LANES)
         yield f"spread(az, {around}, qa{own}, q, i8, zl{own})"
-        yield from _rows_in_place(part, each)
+        yield from _rows_in_place(part, around, each)
     if s.short:
         last = f"zk{own}{'_r' * both}"
         yield from _beside(own, "_r" * both, f"{each}b" if both and each else each, s.short)
@@ -96,14 +96,16 @@ def _beside(own: str, behind: str, each: str, lanes: int) -> Iterator[str]:
     yield f"merge({zk}, {k})"
 
 
-def _rows_in_place(part: RowPart, each: str) -> Iterator[str]:
+def _rows_in_place(part: RowPart, around: str, each: str) -> Iterator[str]:
     """The whole vectors of a column, and of all rows: the first ones of these stay."""
-    s, own, around, depth = part.s, part.behind, f"{part.loop}m", f"zk{part.behind}"
+    s, own, depth = part.s, part.behind, f"zk{part.behind}"
+    if s.unroll > 1:
+        yield f"split({depth}, zu{own}, {s.unroll})"
     if 0 < s.held < s.vectors:
         yield f"cut({depth}, {s.held}, h)"
     if s.held < s.vectors:
         behind = "_h" * (s.held > 0)
-        last = f"{depth}{behind}"
+        last = f"zu{own}" if s.unroll > 1 else f"{depth}{behind}"
         yield f"stage(b, {last}, vx{own}, q)"
         yield f"stage(a, {f'{each}{behind}' if each else last}, vy{own}, q)"
     if s.held:

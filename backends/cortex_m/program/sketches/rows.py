@@ -170,7 +170,7 @@ def _selected(part: RowPart) -> Iterator[str]:
 def _added(part: RowPart) -> list[tuple[str, str, int, int]]:
     """The blocks of its sums: the loop of which a turn is one, its hardware loop, the turns and the loads of that."""
     if part.s.in_place:
-        return [(f"{part.loop}m", *part.in_place, part.s.vectors + (part.s.short > 0))]
+        return [(*part.in_place, part.s.vectors + (part.s.short > 0))]
     return [(g.around, g.turned, g.turns, g.loads) for g in part.groups]
 
 
