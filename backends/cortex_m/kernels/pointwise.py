@@ -17,7 +17,7 @@ from tosaic.backends.cortex_m.program import reals
 from tosaic.backends.cortex_m.program import values as lanes
 from tosaic.backends.cortex_m.program.family import ProgramFamily
 from tosaic.backends.cortex_m.program.kernel import Sketched
-from tosaic.backends.cortex_m.program.pointwise import Elementwise
+from tosaic.backends.cortex_m.program.pointwise import Elementwise, in_rows
 from tosaic.backends.cortex_m.program.values import CHANNEL, Value
 from tosaic.support.attributes import bool_of, enum_of, float_of, int_of
 from tosaic.support.errors import BackendError
@@ -113,7 +113,7 @@ class _Reader:
         for op in computing_ops(self.function):
             self.values[op.results[0]] = self._op(op)
         extents = tuple(math.prod(self.shape[axis] for axis in axes) for axes in self.axes)
-        return Elementwise(self.values[result], extents, _bits(result) // 8)
+        return in_rows(Elementwise(self.values[result], extents, _bits(result) // 8))
 
     def _varies(self, value: ir.Value) -> frozenset[int]:
         """The axes that a tensor varies with, counted from the last."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
 
@@ -27,7 +27,17 @@ from tosaic.backends.cortex_m.program.tree import (
     Statement,
 )
 from tosaic.backends.cortex_m.program.tree import Value as Number
-from tosaic.backends.cortex_m.program.values import CHANNEL, RELATIONS, Value, reachable
+from tosaic.backends.cortex_m.program.values import (
+    CHANNEL,
+    RELATIONS,
+    Value,
+    add,
+    array,
+    clamp,
+    compare,
+    reachable,
+    subtract,
+)
 
 _ROWS: Mapping[str, str] = MappingProxyType(
     {
@@ -48,6 +58,8 @@ _ROWS: Mapping[str, str] = MappingProxyType(
 """The operation of a value, where both take the same operands; behind them stand the value's numbers."""
 _INT32 = (-(1 << 31), (1 << 31) - 1)
 TYPES = {1: "i8", 2: "i16", 4: "i32"}
+_WIDEST_ROW, _NARROWEST_ROW = 64, 16
+"""Elements of a row of channels that a constant counts."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +104,51 @@ class Elementwise:
         }
         wanted |= {self.result} if self.result.varies == level and is_computed(self.result) else set()
         return [value for value in self.values if value in wanted]
+
+
+def in_rows(what: Elementwise) -> Elementwise:
+    """The function whose channels are rows of some, where a large constant counts them: each element is then the sum of
+    that of its row and that of its place in the row, and the constant takes a few bytes."""
+    width = next((n for n in range(_WIDEST_ROW, _NARROWEST_ROW - 1, -1) if what.extents[-1] % n == 0), 0)
+    counted = {value for value in what.values if width and _counts(value, what.extents[-1])}
+    if not counted:
+        return what
+    new, parts = dict[Value, Value](), dict[Value, tuple[Value, Value]]()
+    for value in what.values:
+        if value in counted and value.data is not None:
+            places = array(value.data[:width] - value.data[0], [CHANNEL])
+            parts[value] = places, array(value.data[::width], [CHANNEL + 1])
+            new[value] = add(*parts[value])
+            continue
+        operands = tuple(new[operand] for operand in value.operands)
+        varies = {axis + 1 for axis in value.varies} | {CHANNEL} & value.varies
+        new[value] = replace(value, operands=operands, varies=frozenset(varies))
+        if value.op == "compare":
+            new[value] = _compared(new[value], [parts.get(operand) for operand in value.operands])
+    return Elementwise(new[what.result], (*what.extents[:-1], what.extents[-1] // width, width), what.size)
+
+
+def _compared(value: Value, parts: Sequence[tuple[Value, Value] | None]) -> Value:
+    """A comparison of what is alike in a row with places and a number of the row: with the places alone, which are few
+    and narrow. What is beyond all of them is as well one beyond the last."""
+    operands = list(value.operands)
+    for known, (number, side) in zip(parts, ((1, 0), (0, 1)), strict=True):
+        other, counted = operands[number], operands[side]
+        if known is None or CHANNEL in other.varies:
+            continue
+        places, rows = known
+        within = clamp(other, counted.low - 1, counted.high + 1)
+        operands[number] = clamp(subtract(within, rows), places.low - 1, places.high + 1)
+        operands[side] = places
+        return compare(RELATIONS[value.numbers[0]], *operands)
+    return value
+
+
+def _counts(value: Value, channels: int) -> bool:
+    """Whether a value is a large constant of equal steps from channel to channel."""
+    if value.op != "array" or value.data is None or value.data.size != channels or value.varies != {CHANNEL}:
+        return False
+    return channels > WORTH_SHARING and len(np.unique(np.diff(value.data))) == 1
 
 
 def is_computed(value: Value) -> bool:

@@ -95,6 +95,17 @@ def _normalized(g: Graph) -> ir.Value:
     return g.requantize(moved, "i8", 0.02, output_zero=-19)
 
 
+def _counted(shape: tuple[int, ...], op: str, start: int = 0, step: int = 1) -> Callable[[Graph], ir.Value]:
+    """Where a place, of which some are beyond all others, is past those that a constant counts."""
+
+    def build(g: Graph) -> ir.Value:
+        counts = g.const(start + step * np.arange(shape[-1]).reshape(1, -1), "i32")
+        place = g.rescale(g.input((shape[0], 1), "i16"), "i32", 1 << 30, 35)
+        return g.op(op, [counts, place] if start else [place, counts], shape, "i1")
+
+    return build
+
+
 CASES: dict[str, Build] = {
     "residual add": _residual_add((1, 32, 32, 16)),
     "residual add of odd shape": _residual_add((1, 3, 5, 7)),
@@ -168,6 +179,12 @@ CASES: dict[str, Build] = {
     ),
     "compare with a constant": lambda g: g.binary(
         "equal", g.unary("cast", g.input(_SHAPE), "i32"), g.const([[[5]]], "i32"), "i1"
+    ),
+    "compare with places": _counted((1, 512), "greater_equal"),
+    "compare places, counted down": _counted((2, 400), "greater", 700, -3),
+    "find places": _counted((4, 300), "equal", -1),
+    "add what is counted": lambda g: g.binary(
+        "add", _widened(g, (3, 320), 3), g.const(7 * np.arange(320).reshape(1, 320) - 90, "i32")
     ),
     "logic": lambda g: g.binary("logical_and", g.unary("logical_not", g.input(_SHAPE, "i1")), g.input(_SHAPE, "i1")),
     "bits": lambda g: g.binary("bitwise_or", g.unary("bitwise_not", g.input((7, 19))), g.input((7, 19))),
@@ -312,6 +329,12 @@ def test_the_c_of_one_schedule_stays_what_it_is():
 def test_entries_that_are_alike_lie_once():
     task = task_of(_powers((3, 64)))
     assert 2 * 256 <= len(task.generate(task.default()).params) <= 2 * 256 + 16
+
+
+def test_a_constant_that_counts_takes_a_few_bytes():
+    task = task_of(_counted((1, 512), "greater_equal"))
+    assert len(task.generate(task.default()).params) < 128
+    assert task.features(task.default())["pointwise.estimate"] < 512
 
 
 def test_tables_in_slow_memory_are_copied_where_there_is_room():
