@@ -42,7 +42,7 @@ class SpreadNumbers:
     """
 
     def __init__(self, program: Program, home: For) -> None:
-        inside = own_buffers(home.body)
+        inside, self.home = own_buffers(home.body), home.var
         self.buffers = program.buffers
         self.known = {b.name for b in allocated(home.body) if b.memory == "q"}
         self.outside = {b.name for b in program.buffers.values() if b.memory == "r" and b.name not in inside}
@@ -54,6 +54,8 @@ class SpreadNumbers:
         """The vector of a number from outside; None where there is no room for one more."""
         kind = "f32" if self._dtype(number) == "f32" else f"i{bits}"
         name = f"{number.buffer}{'_'.join(map(str, number.index))}_all{kind}"
+        if name in self.buffers and name not in self.known:
+            name = f"{name}_{self.home}"  # another loop has its own
         buffer = Buffer(name, kind, (VECTOR // bits,), "q")
         if name not in self.known | self.made.keys():
             if not self.room or number.buffer not in self.outside:

@@ -180,7 +180,8 @@ CASES: dict[str, Build] = {
     "compare with a constant": lambda g: g.binary(
         "equal", g.unary("cast", g.input(_SHAPE), "i32"), g.const([[[5]]], "i32"), "i1"
     ),
-    "compare with places": _counted((1, 512), "greater_equal"),
+    "compare with places": _counted((3, 512), "greater_equal"),
+    "compare a place with places": _counted((1, 512), "greater_equal"),
     "compare places, counted down": _counted((2, 400), "greater", 700, -3),
     "find places": _counted((4, 300), "equal", -1),
     "add what is counted": lambda g: g.binary(
