@@ -3,7 +3,7 @@
 The decoder of `examples/story` takes one token at a time. Its weights are random here, its shape is that of a known
 model: Karpathy's stories260K and stories15M, or SmolLM2-135M. `tosaic compile benchmarks/lm.py:stories260k` builds it,
 and so on for each shape. With `--prefill` it has a method beside that, which takes 16 tokens at once; with `--int4` its
-linear layers and its table of embeddings have weights of four bits.
+linear layers and its table of embeddings have weights of four bits, with `--int16` its activations have 16.
 """
 
 from __future__ import annotations
@@ -79,14 +79,17 @@ def smollm2() -> tuple:
 @click.option("--target", "targets", multiple=True, default=["cortex-m55"], show_default=True)
 @click.option("--prefill", is_flag=True, help="With a method that takes 16 tokens at once.")
 @click.option("--int4", is_flag=True, help="With weights of four bits.")
-def report(shape: str, layers: int | None, targets: tuple[str, ...], prefill: bool, int4: bool) -> None:
+@click.option("--int16", is_flag=True, help="With activations of 16 bits.")
+def report(shape: str, layers: int | None, targets: tuple[str, ...], prefill: bool, int4: bool, int16: bool) -> None:
     """Print what a token costs on each target, and what a compilation from an empty database took, as Markdown."""
     import tosaic
 
     asked = SHAPES[shape]._replace(layers=layers or SHAPES[shape].layers)
     given: tuple[Any, ...] = methods(asked) if prefill else decoder(asked)
     *model, text = given
-    quantization = tosaic.QuantizationOptions(int4=("linear", "embedding") if int4 else ())
+    quantization = tosaic.QuantizationOptions(
+        activations="int16" if int16 else "int8", int4=("linear", "embedding") if int4 else ()
+    )
     costs, stations = [], []
     for target in targets:
         with tempfile.TemporaryDirectory() as name:

@@ -29,6 +29,11 @@ class MatmulI16(ProgramFamily):
     name = "matmul_i16"
 
     def match(self, function: ir.Operation) -> Workload | None:
+        found = self.match_products(function)
+        return found if found is not None and number(found, "depth") <= _DEEPEST else None
+
+    def match_products(self, function: ir.Operation) -> Workload | None:
+        """The workload of such products of any depth."""
         found = match_product(function)
         if found is None:
             return None
@@ -36,7 +41,7 @@ class MatmulI16(ProgramFamily):
         a, b = list(product.operands)[:2]
         (batch, rows, depth), columns = shape_of(a), shape_of(b)[2]
         epilogue = match_epilogue_i16(finish, columns)
-        if dtype_of(a) != INT16 or epilogue is None or epilogue.clamped or depth > _DEEPEST:
+        if dtype_of(a) != INT16 or epilogue is None or epilogue.clamped:
             return None
         if len({*epilogue.multiplier}) > 1 or len({*epilogue.shift}) > 1:
             return None
