@@ -12,6 +12,7 @@ from tosaic.passes.place.processors import npu_regions, refusals
 from tosaic.passes.place.rounding import round_twice_on_cpu
 from tosaic.passes.place.turning import turn_in_products_on_cpu
 from tosaic.passes.place.verdicts import Verdict, verdict_of
+from tosaic.passes.place.widening import widen_in_readers
 from tosaic.support.graph import Node, nodes_of
 from tosaic.support.kernels import anchor, cpu_kernels
 from tosaic.support.mlir import ir
@@ -46,11 +47,19 @@ def divide(module: ir.Module, verdict: Verdict, hop_cost: int = HOP_COST) -> Non
         round_twice_on_cpu(module)
         turn_in_products_on_cpu(module)
         placed = {node.op: node for node in nodes_of(module)}
+        kernels = _on_cpu(placed.values())
+        if widen_in_readers(kernels):
+            placed = {node.op: node for node in nodes_of(module)}
+            kernels = _on_cpu(placed.values())
         on_npu = [[placed[node.op] for node in region] for region in regions]
-        kernels = cpu_kernels([node for node in placed.values() if "tosaic.op" not in node.op.attributes])
         named = [Group(f"npu_{index}", "npu", region) for index, region in enumerate(on_npu)]
         named += [Group(f"cpu_{index}_{anchor(group).name}", "cpu", group) for index, group in enumerate(kernels)]
         outline(module, sorted(named, key=lambda group: group.nodes[-1].number))
+
+
+def _on_cpu(nodes: Iterable[Node]) -> list[list[Node]]:
+    """The kernels of the CPU."""
+    return cpu_kernels([node for node in nodes if "tosaic.op" not in node.op.attributes])
 
 
 def _mark(nodes: Iterable[Node], on_npu: Collection[Node], reasons: Mapping[Node, str]) -> None:

@@ -77,6 +77,32 @@ def test_without_an_npu_every_kernel_has_one_anchor():
     assert same(module, placed)
 
 
+def test_kernels_widen_themselves_what_several_read():
+    """What only takes a zero point away, and is read by pointwise kernels and sums alone; a rescale by another number
+    is computed once."""
+    graph = Graph()
+    x = graph.input((1, 8))
+    plain, scaled = graph.rescale(x, "i32", 1 << 30, 30, input_zero=3), graph.requantize(x, "i32", scale=3.3)
+    results = [graph.binary("add", plain, graph.const([[n]], "i32")) for n in (1, 2)]
+    results += [graph.op("reduce_sum", [plain], (1, 1), "i32", axis=1)]
+    results += [graph.binary("maximum", scaled, graph.const([[n]], "i32")) for n in (1, 2)]
+    module = graph.module(*results)
+    placed = place(module)
+    assert sorted(contents(placed).values()) == [
+        "cpu: maximum", "cpu: maximum", "cpu: rescale", "cpu: rescale add", "cpu: rescale add",
+        "cpu: rescale reduce_sum",
+    ]  # fmt: skip
+    assert same(module, placed)
+
+
+def test_what_is_a_result_too_is_widened_once():
+    graph = Graph()
+    wide = graph.rescale(graph.input((1, 8)), "i32", 1 << 30, 30, input_zero=3)
+    sums = [graph.binary("add", wide, graph.const([[n]], "i32")) for n in (1, 2)]
+    returned = place(graph.module(wide, *sums))
+    assert sorted(contents(returned).values()) == ["cpu: add", "cpu: add", "cpu: rescale"]
+
+
 def test_on_the_cpu_a_rescale_of_two_roundings_is_two_of_one():
     text = str(residual()).replace("SINGLE_ROUND", "DOUBLE_ROUND")
     module = parse(text)

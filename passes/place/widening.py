@@ -1,0 +1,45 @@
+"""What several kernels of the core read in more bits, and widen themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tosaic.passes.integers import rescale_of
+from tosaic.support.graph import Node
+from tosaic.support.mlir import ir
+from tosaic.support.tosa_ops import MOVING, POINTWISE
+
+_WIDENS = POINTWISE - MOVING | {"tosa.reduce_sum"}
+"""The ops whose kernels widen what they read."""
+
+
+def widen_in_readers(kernels: Sequence[Sequence[Node]]) -> bool:
+    """Give each kernel that reads a RESCALE of a kernel of its own, which does nothing but take its zero point away, a
+    copy of that; whether there was one."""
+    kernel_of = {node: kernel for kernel in kernels for node in kernel}
+    found = [kernel[0] for kernel in kernels if len(kernel) == 1 and _only_widens(kernel[0])]
+    widened = False
+    for node in found:
+        if not node.users or any(user not in kernel_of or user.op.name not in _WIDENS for user in node.users):
+            continue
+        readers = {id(kernel_of[user]): [one for one in node.users if one in kernel_of[user]] for user in node.users}
+        for users in list(readers.values())[1:]:
+            _copy_for(node, users)
+            widened = True
+    return widened
+
+
+def _only_widens(node: Node) -> bool:
+    """Whether a node is a RESCALE by one to int32, for kernels alone."""
+    found = rescale_of(node.op) if node.name == "rescale" and not node.returned else None
+    return found is not None and found.by_one and found.output_zp == 0 and found.target == "i32"
+
+
+def _copy_for(node: Node, users: Iterable[Node]) -> None:
+    """Let users read a copy of a node's result."""
+    (result,) = node.op.results
+    copy = node.op.clone(ir.InsertionPoint(node.op)).operation
+    for user in users:
+        for number, operand in enumerate(user.op.operands):
+            if operand == result:
+                user.op.operands[number] = copy.results[0]
