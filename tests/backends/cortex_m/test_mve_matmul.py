@@ -57,13 +57,22 @@ def test_deep_columns_are_read_where_they_lie(tmp_path):
     """Values with what attention says of each place: a turn of four columns, of one, or of some vectors of one, copies
     nothing, and is short."""
     rng, cases = np.random.default_rng(5), []
-    for batch, rows, depth, columns in [(2, 2, 512, 8), (2, 2, 128, 16), (1, 2, 512, 48), (1, 3, 256, 20), (1, 1, 64, 37)]:
+    for batch, rows, depth, columns in [
+        (2, 2, 512, 8),
+        (2, 2, 128, 16),
+        (1, 2, 512, 48),
+        (1, 3, 256, 20),
+        (1, 1, 64, 37),
+    ]:
         layer = mve_layers.matmul(rng, batch, rows, depth, columns, transposed=True)
         (first, *_), workload = layer.space(FAMILY, compared=True).variants, layer.workload(FAMILY)
         assert first.name == "in_place"
         best = Schedule.of(first.name, **{name: choices[0] for name, choices in first.knobs.items()})
         deep = {**dict(best.knobs), "held": 0, "ahead": 0}
-        schedules = [best, *(Schedule.of(first.name, **deep | {"unroll": n}) for n in (1, 2) if first.legal(deep | {"unroll": n}))]
+        schedules = [
+            best,
+            *(Schedule.of(first.name, **deep | {"unroll": n}) for n in (1, 2) if first.legal(deep | {"unroll": n})),
+        ]
         assert len(schedules) == 3
         assert FAMILY.features(workload, best, CORTEX_M55)["scratch"] < columns * depth
         assert len(FAMILY.generate(workload, best, CORTEX_M55).text.splitlines()) < 400

@@ -62,7 +62,7 @@ def in_order(part: RowPart, *constants: str) -> Iterator[str]:
 def sums_in_place(part: RowPart) -> Iterator[str]:
     """The sums of columns of a MATMUL that are read where they lie, of all rows in a turn, and of what zero points add
     to them."""
-    s, own, (around, turn, _) = part.s, part.behind, part.in_place
+    s, own, around = part.s, part.behind, part.in_place[0]
     columns = f"sj{own}"
     inner, each = "th" if part.whole else columns, f"sx{own}b" if part.pixel else ""
     both = s.vectors > 0 and s.short > 0
