@@ -145,4 +145,4 @@ def _numbered(program: Program) -> list[np.ndarray]:
 
 def _elements(program: Program, b: Buffer) -> int:
     """The elements of a buffer, with the zeros behind a constant, up to where the next one lies."""
-    return b.size if b.memory != "const" or b is constants_of(program)[-1] else aligned(b.bytes) // BYTES[b.dtype]
+    return b.size if b.memory != "const" or b is constants_of(program)[-1] else aligned(b.bytes, b) // BYTES[b.dtype]

@@ -12,12 +12,14 @@ from tosaic.backends.cortex_m.program.tree import NUMPY, Alloc, Buffer, For, Pro
 SHARED = "w"
 _WEIGHTS = (SHARED, "w16")
 """The constants that lie last, so that kernels may share them; a program has one of them, or none."""
-_ALIGNMENT = 16
+_ALIGNMENT, _WORD = 16, 4
 
 
 def constants_of(program: Program) -> tuple[Buffer, ...]:
-    """The constants in the order in which they lie."""
-    return tuple(sorted((b for b in program.arguments if b.memory == "const"), key=lambda b: b.name in _WEIGHTS))
+    """The constants in the order in which they lie: those of less than a vector are first, so that little lies between
+    them."""
+    constants = (b for b in program.arguments if b.memory == "const")
+    return tuple(sorted(constants, key=lambda b: (b.name in _WEIGHTS, b.bytes >= _ALIGNMENT)))
 
 
 def weights_of(program: Program) -> str:
@@ -29,7 +31,7 @@ def constant_offsets(program: Program) -> dict[str, int]:
     """Where each constant begins in the params, in bytes."""
     found, end = dict[str, int](), 0
     for b in constants_of(program):
-        found[b.name] = end = aligned(end)
+        found[b.name] = end = aligned(end, b)
         end += b.bytes
     return found
 
@@ -38,7 +40,7 @@ def params_of(program: Program, constants: Mapping[str, np.ndarray]) -> bytes:
     """The params: constants as the program reads them, each at its offset, and slack for loads that run ahead."""
     data = bytearray()
     for b in constants_of(program):
-        data += bytes(aligned(len(data)) - len(data))
+        data += bytes(aligned(len(data), b) - len(data))
         data += np.ascontiguousarray(constants[b.name].astype(np.dtype(NUMPY[b.dtype]).newbyteorder("<"))).tobytes()
     ahead = any(isinstance(s, For) and s.ahead for s in program.statements)
     return bytes(data) + bytes(SLACK * (ahead and bool(data)))
@@ -64,6 +66,7 @@ def _placed(s: Statement, start: int) -> dict[str, tuple[int, int]]:
     return found
 
 
-def aligned(offset: int) -> int:
-    """Where a buffer may lie, from an offset on."""
-    return -(-offset // _ALIGNMENT) * _ALIGNMENT
+def aligned(offset: int, constant: Buffer | None = None) -> int:
+    """Where a buffer may lie, from an offset on; a constant of less than a vector at any word."""
+    unit = _WORD if constant is not None and constant.bytes < _ALIGNMENT else _ALIGNMENT
+    return -(-offset // unit) * unit
