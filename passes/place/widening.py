@@ -11,11 +11,13 @@ from tosaic.support.tosa_ops import MOVING, POINTWISE
 
 _WIDENS = POINTWISE - MOVING | {"tosa.reduce_sum"}
 """The ops whose kernels widen what they read."""
+_FEW = 3
+"""Kernels that do so in less time than one that does it for all."""
 
 
 def widen_in_readers(kernels: Sequence[Sequence[Node]]) -> bool:
-    """Give each kernel that reads a RESCALE of a kernel of its own, which does nothing but take its zero point away, a
-    copy of that; whether there was one."""
+    """Give each of few kernels that read a RESCALE of a kernel of its own, which does nothing but take its zero point
+    away, a copy of that; whether there was one."""
     kernel_of = {node: kernel for kernel in kernels for node in kernel}
     found = [kernel[0] for kernel in kernels if len(kernel) == 1 and _only_widens(kernel[0])]
     widened = False
@@ -23,7 +25,7 @@ def widen_in_readers(kernels: Sequence[Sequence[Node]]) -> bool:
         if not node.users or any(user not in kernel_of or user.op.name not in _WIDENS for user in node.users):
             continue
         readers = {id(kernel_of[user]): [one for one in node.users if one in kernel_of[user]] for user in node.users}
-        for users in list(readers.values())[1:]:
+        for users in list(readers.values())[1:] if len(readers) <= _FEW else ():
             _copy_for(node, users)
             widened = True
     return widened

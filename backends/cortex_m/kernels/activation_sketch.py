@@ -23,8 +23,9 @@ from tosaic.tuner.space import Choice
 
 _SUMS, _POINTERS, _GENERAL = 5, 5, 13
 """General registers for four sums and the term of a row, those of pointers, and how many there are."""
-_MOST_STAYING, _MOST_INSTRUCTIONS = 4, 260
-"""Vectors of rows that stay, so that others find registers; and of a turn."""
+_MOST_STAYING, _MOST_INSTRUCTIONS, _MOST_OF_COLUMN = 4, 260, 128
+"""Vectors of rows that stay, so that others find registers; of a turn, and of a column in it: with more, a loop over
+its vectors takes little more time."""
 _APART, _COPIED, _ENTRY = 8, 5, 30
 """Cycles of eight elements that lie apart, and of a vector, which are copied; and of a block of sums."""
 
@@ -122,14 +123,18 @@ class InPlaceSketch(ActivationSketch):
         found = replace(super().numbers(knobs), in_place=True)
         if found.unroll and found.ahead:
             raise RefusedError("behind the last column there is nothing to read")
-        if (turn := self._turn(found)) > _MOST_INSTRUCTIONS:
-            raise RefusedError(f"a turn of {turn} instructions is too long")
+        turn, column = self._turn(found), self._column(found)
+        if turn > _MOST_INSTRUCTIONS or column > _MOST_OF_COLUMN:
+            raise RefusedError(f"a turn of {turn} instructions, {column} of a column, is too long")
         return found
 
     def _turn(self, s: PixelRows) -> int:
         """About the instructions of a turn."""
-        columns = 1 if s.unroll or not s.whole else LANES if s.pairs else FOUR
-        return columns * (s.unroll or s.vectors + (s.short > 0)) * 2 * (1 + s.pixels)
+        return self._column(s) * (1 if s.unroll or not s.whole else LANES if s.pairs else FOUR)
+
+    def _column(self, s: PixelRows) -> int:
+        """About those of a column, or of the part of it that a turn takes."""
+        return (s.unroll or s.vectors + (s.short > 0)) * 2 * (1 + s.pixels)
 
     def usual(self, first: Knobs, others: Knobs) -> dict[str, Choice]:
         """As above; what runs ahead of so long a turn is worth little, and the last turn has code of its own then."""
@@ -155,7 +160,7 @@ class InPlaceSketch(ActivationSketch):
         s, short = g.part.s, int(g.part.s.short > 0)
         products = (s.vectors + short) * (s.row + 1)
         if s.unroll:
-            return g.channels * (2 * products + s.vectors / s.unroll + _ENTRY)
+            return g.channels * (2 * products + _ENTRY)
         stores = (s.row + 1) / (2 if s.pairs and g.part.whole else 1)
         issued = s.vectors + s.row * (s.vectors - s.held) + 2 * short + products + stores
         return g.channels * max(2 * products, issued) + _ENTRY
