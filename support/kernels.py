@@ -37,9 +37,25 @@ def cpu_kernels(nodes: list[Node]) -> list[list[Node]]:
                 joined = group_of.get(producer)
                 if joined is not None and joined is not group and _may_join(joined, group, producer, node):
                     group = sorted([*joined, *group], key=lambda member: member.number)
+            group = _with_what_it_alone_reads(group, group_of)
         for member in group:
             group_of[member] = group
     return sorted({id(group): group for group in group_of.values()}.values(), key=lambda group: group[-1].number)
+
+
+def _with_what_it_alone_reads(group: list[Node], group_of: Mapping[Node, list[Node]]) -> list[Node]:
+    """A kernel of pointwise ops with those kernels of such that several of its members read, and nothing else."""
+    if not all(map(_is_pointwise, group)):
+        return group
+    for reader in group:
+        for producer in reader.inputs:
+            joined = group_of.get(producer, [])
+            if producer in group or not joined or not all(map(_is_pointwise, joined)):
+                continue
+            if _may_join(joined, group, producer, reader):
+                larger = sorted([*joined, *group], key=lambda member: member.number)
+                return _with_what_it_alone_reads(larger, group_of)
+    return group
 
 
 def anchor(group: Collection[Node]) -> Node:

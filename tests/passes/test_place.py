@@ -77,6 +77,17 @@ def test_without_an_npu_every_kernel_has_one_anchor():
     assert same(module, placed)
 
 
+def test_what_members_of_one_kernel_alone_read_joins_it():
+    graph = Graph()
+    x = graph.input((1, 8), "i32")
+    zeros = graph.unary("clz", x)
+    more = graph.binary("add", zeros, graph.const([[1]], "i32"))
+    module = graph.module(graph.binary("maximum", more, graph.binary("bitwise_xor", zeros, x)))
+    placed = place(module)
+    assert list(contents(placed).values()) == ["cpu: clz add bitwise_xor maximum"]
+    assert same(module, placed)
+
+
 def test_kernels_widen_themselves_what_several_read():
     """What only takes a zero point away, and is read by pointwise kernels and sums alone; a rescale by another number
     is computed once."""
