@@ -13,8 +13,9 @@ import numpy as np
 from tosaic.backends.cortex_m.kernel import License
 from tosaic.backends.cortex_m.toolchain import compile_kernels
 from tosaic.backends.firmware import toolchain
+from tosaic.backends.firmware.constants import Constants
 from tosaic.backends.firmware.decoder import write_generation
-from tosaic.backends.firmware.emit import Constants, emit_source, emit_static
+from tosaic.backends.firmware.emit import emit_source, emit_static
 from tosaic.backends.firmware.emit_header import emit_header
 from tosaic.backends.firmware.emit_selftest import emit_selftest
 from tosaic.backends.firmware.kit import check_name, prefixed, write_kit
