@@ -46,7 +46,7 @@ class LongProducts(KernelFamily):
 
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
         rows = number(workload, "rows")
-        return (Variant("columns", {"together": [n for n in _TOGETHER if rows % n == 0]}),) if core.mve else ()
+        return (Variant("columns", {"together": tuple(n for n in _TOGETHER if rows % n == 0)}),) if core.mve else ()
 
     def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
         names = ("batch", "rows", "depth", "columns", "multiplier", "shift")
