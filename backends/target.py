@@ -183,7 +183,7 @@ class Core:
         triple: LLVM target triple.
         isa: extensions that kernels may use: `dsp`, `fp`, `mve`, `mve.fp`.
         float_abi: `hard`, `softfp` or `soft`.
-        pipeline: what turns executed instructions into cycles; None where the core has no cycle model.
+        pipeline: what iterations executed instructions into cycles; None where the core has no cycle model.
     """
 
     name: Name

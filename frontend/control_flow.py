@@ -1,7 +1,7 @@
 """Branches and loops of torch.export as ops in a row.
 
 A firmware's kernels run in one order, each once. Both branches of a `cond` are computed, and one is selected; a `scan`
-or `map` is written step by step, and so is a `while_loop` whose number of turns depends on no input.
+or `map` is written step by step, and so is a `while_loop` whose number of iterations depends on no input.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tosaic.frontend.origin import naming_ops, origin
 from tosaic.support.errors import ModelError
 
 aten, _HIGHER = torch.ops.aten, torch.ops.higher_order
-_MOST_TURNS = 1024
+_MOST_ITERATIONS = 1024
 _UNKNOWN = object()
 
 
@@ -30,7 +30,7 @@ def straightened(program: ExportedProgram) -> ExportedProgram:
     """The program without control flow; itself where it has none.
 
     Raises:
-        ModelError: a loop turns as often as its inputs say, or too often.
+        ModelError: a loop iterates as often as its inputs say, or too often.
     """
     module = program.graph_module
     if not any(node.target in _WAYS for node in module.graph.nodes):
@@ -145,22 +145,26 @@ def _cond(place: _Place, which: Any, true: Node, false: Node, operands: Sequence
     return [place.op(aten.where.self, which, one, other) if isinstance(one, Node) else one for one, other in pairs]
 
 
-def _while_loop(place: _Place, more: Node, turn: Node, carried: Sequence[Any], others: Sequence[Any] = ()) -> list[Any]:
-    """Turn by turn."""
+def _while_loop(
+    place: _Place, more: Node, iteration: Node, carried: Sequence[Any], others: Sequence[Any] = ()
+) -> list[Any]:
+    """Iteration by iteration."""
     values, known = list(carried), [place.known(value) for value in carried]
     constants = [place.known(value) for value in others]
-    for _ in range(_MOST_TURNS + 1):
+    for _ in range(_MOST_ITERATIONS + 1):
         (goes_on,) = place.outcome(more, [*known, *constants])
         if goes_on is _UNKNOWN:
             raise place.refuse(
-                "how often the loop turns depends on the inputs",
-                hint="let it turn a fixed number of times, and let torch.where keep what is done",
+                "how often the loop iterates depends on the inputs",
+                hint="let it iterate a fixed number of times, and let torch.where keep what is done",
             )
         if not goes_on:
             return values
-        known = place.outcome(turn, [*known, *constants])
-        values = place.inline(turn, [*values, *others])
-    raise place.refuse(f"the loop turns more than {_MOST_TURNS} times", why="it is written turn by turn")
+        known = place.outcome(iteration, [*known, *constants])
+        values = place.inline(iteration, [*values, *others])
+    raise place.refuse(
+        f"the loop iterates more than {_MOST_ITERATIONS} times", why="it is written iteration by iteration"
+    )
 
 
 def _scan(
@@ -181,10 +185,13 @@ def _map(place: _Place, function: Node, rows: Sequence[Node], others: Sequence[A
 
 
 def _rows(place: _Place, tensors: Sequence[Node]) -> Iterator[list[Node]]:
-    turns = tensors[0].meta["val"].shape[0]
-    if turns > _MOST_TURNS:
-        raise place.refuse(f"the loop turns {turns} times", why=f"it is written turn by turn, {_MOST_TURNS} at most")
-    for number in range(turns):
+    iterations = tensors[0].meta["val"].shape[0]
+    if iterations > _MOST_ITERATIONS:
+        raise place.refuse(
+            f"the loop iterates {iterations} times",
+            why=f"it is written iteration by iteration, {_MOST_ITERATIONS} at most",
+        )
+    for number in range(iterations):
         yield [place.op(aten.select.int, tensor, 0, number) for tensor in tensors]
 
 

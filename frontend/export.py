@@ -112,11 +112,11 @@ def _refusal(error: Exception) -> ModelError:
         )
     if isinstance(error, GuardOnDataDependentSymNode):
         return ModelError(
-            "a branch, a size or a number of turns depends on the values of the inputs",
+            "a branch, a size or a number of iterations depends on the values of the inputs",
             where=_users_line(error),
             why="a firmware runs the same ops in every call",
             hint="torch.where or torch.cond in place of `if`, a fixed size in place of a computed one, "
-            "a loop of a fixed number of turns",
+            "a loop of a fixed number of iterations",
         )
     return ModelError(
         "torch.export refused the model",

@@ -22,8 +22,8 @@ _reference: Any = import_module("onnx.reference")
 _OWN_DOMAINS = ("", "ai.onnx")
 _RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 _KEPT = {"DequantizeLinear"}  # a weight keeps its integers and scales
-_MOST_TURNS = 1024  # of a loop, each of which is compiled
-_MOST_NODES = 1 << 14  # of a graph, those of a loop once for each turn
+_MOST_ITERATIONS = 1024  # of a loop, each of which is compiled
+_MOST_NODES = 1 << 14  # of a graph, those of a loop once for each iteration
 _BOUNDS = Bounds(seconds=30, bytes=2 << 30)  # of a node that the reference computes
 _OF_KNOWN = {"ConstantOfShape", "NonZero", "Range", "Unique"}  # operands decide on the shape of the result
 
@@ -99,7 +99,7 @@ class Scope:
         self.computed.nodes += 1
         if self.computed.nodes > _MOST_NODES:
             raise ModelError(
-                f"the graph has more than {_MOST_NODES:,} nodes, those of a loop counted once for each turn",
+                f"the graph has more than {_MOST_NODES:,} nodes, those of a loop counted once for each iteration",
                 hint="write loops with ops on whole tensors",
             )
         operands = [values[name] if name else None for name in node.input]
@@ -247,23 +247,25 @@ def _if(scope: Scope, node: Any, operands: Sequence[Value], attributes: Mapping,
 
 
 def _loop(scope: Scope, node: Any, operands: Sequence[Value], attributes: Mapping, values: Values) -> list[Value]:
-    """All turns one behind the other; how many there are must be known."""
+    """All iterations one behind the other; how many there are must be known."""
     body = attributes["body"].g
     count, going, *carried = operands
     most = _known(count, node.input[0], "M").item() if count is not None else None
     rows = list[list[Value]]()
-    turn = 0
-    while (most is None or turn < most) and (going is None or _known(going, node.input[1], "cond").item()):
-        given = [Known(np.array(turn, np.int64)), going or Known(np.array(True)), *carried]
+    iteration = 0
+    while (most is None or iteration < most) and (going is None or _known(going, node.input[1], "cond").item()):
+        given = [Known(np.array(iteration, np.int64)), going or Known(np.array(True)), *carried]
         names = [one.name for one in body.input]
         inside = {**values, **_initializers(body), **dict(zip(names, given, strict=True))}
         scope.run(body.node, inside)
         going, *found = [inside[one.name] for one in body.output]
         carried, row = found[: len(carried)], found[len(carried) :]
         rows.append(row)
-        turn += 1
-        if turn > _MOST_TURNS:
-            raise ModelError(f"it has more than {_MOST_TURNS} turns", hint="write it with ops on whole tensors")
+        iteration += 1
+        if iteration > _MOST_ITERATIONS:
+            raise ModelError(
+                f"it has more than {_MOST_ITERATIONS} iterations", hint="write it with ops on whole tensors"
+            )
     return [*carried, *(torch.stack([to_tensor(one) for one in column]) for column in zip(*rows, strict=True))]
 
 

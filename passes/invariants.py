@@ -16,7 +16,7 @@ from tosaic.support.attributes import enum_of, text_of
 from tosaic.support.errors import PassError
 from tosaic.support.functions import body_of, callee_of, computing_ops, returned
 from tosaic.support.locations import describe
-from tosaic.support.loops import LOOP, turns_of
+from tosaic.support.loops import LOOP, iterations_of
 from tosaic.support.mlir import TARGET_ENV, bytecode, dialect, functions, ir, run_pipeline, walk
 from tosaic.support.tosa_ops import TOSA_OPS, is_constant
 
@@ -154,7 +154,7 @@ def _check_op(op: ir.Operation) -> None:
                         why="there is neither a branch nor state nor a Fourier transform on the target",
                         hint="write the model without it")  # fmt: skip
     if op.name == LOOP:
-        turns_of(op)
+        iterations_of(op)
 
 
 def _check_type(kind: ir.Type, op: ir.Operation) -> None:

@@ -1,7 +1,7 @@
-"""Loops of TOSA that count: a WHILE_LOOP whose first value is the number of the turn, from 0 on.
+"""Loops of TOSA that count: a WHILE_LOOP whose first value is the number of the iteration, from 0 on.
 
-They read what stands before them as well as what they carry from turn to turn. Arm's serializer knows no control flow:
-what leaves tosaic as a flatbuffer is `unrolled`.
+They read what stands before them as well as what they carry from iteration to iteration. Arm's serializer knows no
+control flow: what leaves tosaic as a flatbuffer is `unrolled`.
 """
 
 from __future__ import annotations
@@ -31,30 +31,31 @@ LOOP = "tosa.while_loop"
 
 
 def counted_loop(
-    turns: int, carried: Sequence[ir.Value], body: Callable[[ir.Value, Sequence[ir.Value]], Sequence[ir.Value]]
+    iterations: int, carried: Sequence[ir.Value], body: Callable[[ir.Value, Sequence[ir.Value]], Sequence[ir.Value]]
 ) -> list[ir.Value]:
     """Emit a loop at the current insertion point and location.
 
     Args:
-        carried: what the first turn gets.
-        body: emits a turn, given its number as an i32 tensor [1, 1] and what the turn before it gave; returns what the
+        carried: what the first iteration gets.
+        body: emits an iteration, given its number as an i32 tensor [1, 1] and what the iteration before it gave;
+        returns what the
             next one gets, of the same types.
 
     Returns:
-        What the last turn gives.
+        What the last iteration gives.
     """
-    values = [_turn_number(0), *carried]
+    values = [_iteration_number(0), *carried]
     kinds = [value.type for value in values]
     location = ir.Location.current
     loop = ir.Operation.create(LOOP, results=kinds, operands=values, regions=2)
-    condition, turn = (region.blocks.append(*kinds, arg_locs=[location] * len(kinds)) for region in loop.regions)
+    condition, iteration = (region.blocks.append(*kinds, arg_locs=[location] * len(kinds)) for region in loop.regions)
     with ir.InsertionPoint(condition):
-        more = emit("greater", [_turn_number(turns), condition.arguments[0]], (1, 1), "i1")
+        more = emit("greater", [_iteration_number(iterations), condition.arguments[0]], (1, 1), "i1")
         ir.Operation.create("tosa.yield", operands=[emit("reshape", [more, constant_shape([])], (), "i1")])
-    with ir.InsertionPoint(turn):
-        index, *given = turn.arguments
+    with ir.InsertionPoint(iteration):
+        index, *given = iteration.arguments
         results = body(index, given)
-        following = emit("add", [index, _turn_number(1)], (1, 1), "i32")
+        following = emit("add", [index, _iteration_number(1)], (1, 1), "i32")
         ir.Operation.create("tosa.yield", operands=[following, *results])
     return list(loop.results)[1:]
 
@@ -69,48 +70,52 @@ def over_rows(
 
     Args:
         outer, kind: the size and the element type of a result's row.
-        step: emits a turn, given its row as [N, 1, 1, I] and what is carried; returns its result, [N, 1, 1, outer], and
-            what the next turn gets.
+        step: emits an iteration, given its row as [N, 1, 1, I] and what is carried; returns its result, [N, 1, 1,
+        outer], and
+            what the next iteration gets.
 
     Returns:
-        The results as [N, T, outer], and what the last turn gives.
+        The results as [N, T, outer], and what the last iteration gives.
     """
-    n, turns, inner = shape_of(x)
-    if turns == 1:
+    n, iterations, inner = shape_of(x)
+    if iterations == 1:
         result, last = step(reshape(x, (n, 1, 1, inner)), carried)
         return reshape(result, (n, 1, outer)), last
 
-    def turn(number: ir.Value, values: Sequence[ir.Value]) -> Sequence[ir.Value]:
+    def iteration(number: ir.Value, values: Sequence[ir.Value]) -> Sequence[ir.Value]:
         at = number if n == 1 else emit("tile", [number, constant_shape((n, 1))], (n, 1), "i32")
         row = emit("gather", [x, at], (n, 1, inner), element_type(x))
         result, following = step(reshape(row, (n, 1, 1, inner)), values[1:])
-        return [emit("scatter", [values[0], at, reshape(result, (n, 1, outer))], (n, turns, outer), kind), *following]
+        return [
+            emit("scatter", [values[0], at, reshape(result, (n, 1, outer))], (n, iterations, outer), kind),
+            *following,
+        ]
 
-    none = constant(np.zeros((n, turns, outer), numpy_dtype(element(kind))))
-    rows, *last = counted_loop(turns, [none, *carried], turn)
+    none = constant(np.zeros((n, iterations, outer), numpy_dtype(element(kind))))
+    rows, *last = counted_loop(iterations, [none, *carried], iteration)
     return rows, last
 
 
-def turns_of(loop: ir.Operation) -> int:
-    """How often a loop turns.
+def iterations_of(loop: ir.Operation) -> int:
+    """How often a loop iterates.
 
     Raises:
         PassError: it is not one that `counted_loop` makes.
     """
-    condition, turn = (region.blocks[0] for region in loop.regions)
+    condition, iteration = (region.blocks[0] for region in loop.regions)
     first = constant_value(loop.operands[0])
     last = _limit(condition)
-    if first is None or first.any() or last is None or not _counts(turn):
+    if first is None or first.any() or last is None or not _counts(iteration):
         raise PassError(
-            "a loop does not count its turns from 0 to a constant",
+            "a loop does not count its iterations from 0 to a constant",
             where=describe(loop.location),
-            why="how often it turns must be known at compile time",
+            why="how often it iterates must be known at compile time",
         )
     return last
 
 
-def turn_of(loop: ir.Operation) -> ir.Block:
-    """The block of one turn: its first argument is the turn's number, the others what the loop carries."""
+def iteration_of(loop: ir.Operation) -> ir.Block:
+    """The block of one iteration: its first argument is the iteration's number, the others what the loop carries."""
     return loop.regions[1].blocks[0]
 
 
@@ -130,10 +135,10 @@ def captured(op: ir.Operation) -> list[ir.Value]:
 
 
 def unroll(root: ir.Module | ir.Operation) -> None:
-    """Write every loop below `root` turn by turn, in place.
+    """Write every loop below `root` iteration by iteration, in place.
 
     Raises:
-        PassError: as `turns_of`.
+        PassError: as `iterations_of`.
     """
     for loop in walk(root):
         if loop.name == LOOP:
@@ -141,15 +146,15 @@ def unroll(root: ir.Module | ir.Operation) -> None:
 
 
 def _unroll(loop: ir.Operation) -> None:
-    *ops, end = (op.operation for op in turn_of(loop).operations)
+    *ops, end = (op.operation for op in iteration_of(loop).operations)
     values = list(loop.operands)
     with loop.context, loop.location, ir.InsertionPoint(loop):
         for op in [op for op in ops if is_constant(op)]:
             op.move_before(loop)
             ops.remove(op)
-        for number in range(turns_of(loop)):
-            values[0] = _turn_number(number)
-            copies = dict(zip(turn_of(loop).arguments, values, strict=True))
+        for number in range(iterations_of(loop)):
+            values[0] = _iteration_number(number)
+            copies = dict(zip(iteration_of(loop).arguments, values, strict=True))
             for op in ops:
                 copy = op.clone().operation
                 for index, operand in enumerate(list(op.operands)):
@@ -162,7 +167,7 @@ def _unroll(loop: ir.Operation) -> None:
     loop.erase()
 
 
-def _turn_number(number: int) -> ir.Value:
+def _iteration_number(number: int) -> ir.Value:
     return constant(np.full((1, 1), number, np.int32))
 
 
@@ -176,10 +181,10 @@ def _limit(condition: ir.Block) -> int | None:
     return None if last is None or last.size != 1 else int(last.item())
 
 
-def _counts(turn: ir.Block) -> bool:
-    *_, end = turn.operations
+def _counts(iteration: ir.Block) -> bool:
+    *_, end = iteration.operations
     add = producer(end.operands[0], "tosa.add")
-    if add is None or add.operands[0] != turn.arguments[0]:
+    if add is None or add.operands[0] != iteration.arguments[0]:
         return False
     step = constant_value(add.operands[1])
     return step is not None and step.size == 1 and step.item() == 1

@@ -1,10 +1,10 @@
 """How many lines a cache fills for a loop nest, from the footprint of each loop alone.
 
-A loop's footprint are the lines that its body touches over all its turns. Where the cache holds what one turn touches,
-the next turn finds what it shares with it, and the loop fills each line of its footprint once; else each turn fills
-what its own loops fill. Lines at a large power of two from one another share few sets, and take up more of a cache.
-(After Wolf and Lam, "A Data Locality Optimizing Algorithm", PLDI 1991, and, for footprints in lines, Ferrante, Sarkar
-and Thrash, "On Estimating and Enhancing Cache Effectiveness", LCPC 1991.)
+A loop's footprint are the lines that its body touches over all its iterations. Where the cache holds what one iteration
+touches, the next iteration finds what it shares with it, and the loop fills each line of its footprint once; else each
+iteration fills what its own loops fill. Lines at a large power of two from one another share few sets, and take up more
+of a cache. (After Wolf and Lam, "A Data Locality Optimizing Algorithm", PLDI 1991, and, for footprints in lines,
+Ferrante, Sarkar and Thrash, "On Estimating and Enhancing Cache Effectiveness", LCPC 1991.)
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class ArrayAccess(NamedTuple):
         strides: bytes by which the address moves in each loop, outermost first; fewer than there are loops where the
             access stands inside of the outer ones only.
         writes: whether it writes.
-        inner: (turns, stride) of loops of its own, all inside.
-        accessed: bytes in all, where no cache keeps any; None for its size in each turn.
+        inner: (iterations, stride) of loops of its own, all inside.
+        accessed: bytes in all, where no cache keeps any; None for its size in each iteration.
     """
 
     of: str
@@ -52,7 +52,7 @@ class Walk:
     """A nest of loops, and what it accesses.
 
     Args:
-        loops: turns of each loop, outermost first.
+        loops: iterations of each loop, outermost first.
         accesses: what is accessed inside.
     """
 
@@ -102,8 +102,10 @@ def words_moved(walk: Walk, place: Place, word: int) -> Moved:
     found: defaultdict[bool, float] = defaultdict(float)
     for access in walk.accesses:
         if access.place == place:
-            turns = math.prod(walk.loops[: len(access.strides)]) * math.prod(turns for turns, _ in access.inner)
-            accessed = turns * access.size if access.accessed is None else access.accessed
+            iterations = math.prod(walk.loops[: len(access.strides)]) * math.prod(
+                iterations for iterations, _ in access.inner
+            )
+            accessed = iterations * access.size if access.accessed is None else access.accessed
             found[access.writes] += accessed / word
     return Moved(found[False], found[True])
 
@@ -119,9 +121,10 @@ def _footprints(access: ArrayAccess, loops: Sequence[float], cache: Cache) -> li
     """What an access touches while the loops outside of each depth stand still, the outermost loop first."""
     line, way = cache.line, cache.size // cache.ways
     moves = [
-        (abs(stride), turns, depth) for depth, (turns, stride) in enumerate(zip(loops, access.strides, strict=False))
+        (abs(stride), iterations, depth)
+        for depth, (iterations, stride) in enumerate(zip(loops, access.strides, strict=False))
     ]
-    moves += [(abs(stride), turns, len(loops)) for turns, stride in access.inner]
+    moves += [(abs(stride), iterations, len(loops)) for iterations, stride in access.inner]
     moves = sorted(move for move in moves if move[0] and move[1] > 1)
     found: list[_Footprint] = []
     for inside in range(len(loops) + 1):
@@ -129,13 +132,13 @@ def _footprints(access: ArrayAccess, loops: Sequence[float], cache: Cache) -> li
             found.append(found[-1])
             continue
         extent, runs, step = float(access.size), 1.0, 0
-        for stride, turns, depth in moves:
+        for stride, iterations, depth in moves:
             if depth < inside:
                 continue
             if runs == 1 and stride <= extent + line - 1:
-                extent += stride * (turns - 1)
+                extent += stride * (iterations - 1)
             else:
-                runs *= turns
+                runs *= iterations
                 step = math.gcd(step, round(stride))
         lines = taken = max(1.0, extent / line)
         if runs > 1:

@@ -212,14 +212,14 @@ def _store_i48_as_i64(text: str) -> str:
 
 
 def _carry_in_place(kernel: ir.Operation) -> None:
-    """Let each turn of a loop write what it gives over what it got, where it does not already."""
+    """Let each iteration of a loop write what it gives over what it got, where it does not already."""
     linalg, tensor = dialect("linalg"), dialect("tensor")
     for loop in walk(kernel):
         if loop.name != "scf.while":
             continue
-        turn = loop.regions[1].blocks[0]
-        *_, end = (op.operation for op in turn.operations)
-        arguments = list(turn.arguments)
+        iteration = loop.regions[1].blocks[0]
+        *_, end = (op.operation for op in iteration.operations)
+        arguments = list(iteration.arguments)
         with ir.InsertionPoint(end), end.location:
             for number, value in enumerate(end.operands):
                 if value in arguments and value != arguments[number]:

@@ -138,8 +138,8 @@ class _ModelSource:
         if not names:
             return []
         steps = [f"    if (!status)\n        status = {self._name}_{name}(self);" for name in names]
-        turns = ["    int status = TOSAIC_OK;", *steps, "    return status;"]
-        return [*found, _function(f"int {self._name}_invoke({instance})", turns)]
+        iterations = ["    int status = TOSAIC_OK;", *steps, "    return status;"]
+        return [*found, _function(f"int {self._name}_invoke({instance})", iterations)]
 
     def _keeping(self) -> list[str]:
         """The functions that end an inference, or a method, and begin anew."""

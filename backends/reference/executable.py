@@ -1,4 +1,5 @@
-"""A module in the stages in which the reference model executes it: loops turn by turn, what stands between them whole.
+"""A module in the stages in which the reference model executes it: loops iteration by iteration, what stands between
+them whole.
 
 Arm's serializer knows no loops, and of thousands of ops, as unrolled ones are, the model takes minutes.
 """
@@ -12,7 +13,7 @@ import numpy as np
 
 from tosaic.backends.reference.flatbuffer import serialize
 from tosaic.support.functions import body_of, computing_ops, inputs_of, main_of, returned
-from tosaic.support.loops import LOOP, captured, turn_of, turns_of
+from tosaic.support.loops import LOOP, captured, iteration_of, iterations_of
 from tosaic.support.mlir import ODD_WIDTHS, constant_value, element_type, functions, ir, parse
 from tosaic.support.tosa_ops import is_constant
 
@@ -23,15 +24,16 @@ class ReferenceStage:
 
     Args:
         reads, writes: numbers of tensors.
-        turns: how often; None for once. A turn reads its number and `reads`, the first of which it carries.
-        gives: of a loop, for each tensor that it carries which result of a turn the next one gets; None for the same.
+        iterations: how often; None for once. An iteration reads its number and `reads`, the first of which it carries.
+        gives: of a loop, for each tensor that it carries which result of an iteration the next one gets; None for the
+        same.
         odd: whether it reads or writes i4 or i48, which the model's Python module gets wrong.
     """
 
     flatbuffer: bytes
     reads: tuple[int, ...]
     writes: tuple[int, ...]
-    turns: int | None = None
+    iterations: int | None = None
     gives: tuple[int | None, ...] = ()
     odd: bool = False
 
@@ -52,9 +54,9 @@ class Executable:
     results: tuple[int, ...]
 
     @property
-    def turns(self) -> int:
+    def iterations(self) -> int:
         """How often something is executed, which tells how long it takes."""
-        return sum(stage.turns or 1 for stage in self.stages)
+        return sum(stage.iterations or 1 for stage in self.stages)
 
 
 def prepare(module: ir.Module | str) -> Executable:
@@ -118,7 +120,7 @@ class _Splitter:
             yield ReferenceStage(flatbuffer, reads, writes, odd=_is_odd([*inputs, *left]))
 
     def _loop(self, loop: ir.Operation) -> ReferenceStage:
-        block = turn_of(loop)
+        block = iteration_of(loop)
         ops = [op.operation for op in block.operations if not is_constant(op)]
         *ops, end = ops
         number, *carried = block.arguments
@@ -130,7 +132,7 @@ class _Splitter:
             flatbuffer,
             tuple(map(self._number, [*list(loop.operands)[1:], *outside])),
             tuple(map(self._number, list(loop.results)[1:])),
-            turns_of(loop),
+            iterations_of(loop),
             tuple(None if value == one else computed.index(value) for value, one in zip(given, carried, strict=True)),
             _is_odd([*carried, *outside]),
         )

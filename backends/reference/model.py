@@ -87,12 +87,12 @@ def _execute_stages(module: Executable, inputs: list[np.ndarray]) -> list[np.nda
     tensors = {**module.known, **dict(enumerate(inputs))}
     for stage in module.stages:
         given = [tensors[number] for number in stage.reads]
-        if stage.turns is None:
+        if stage.iterations is None:
             tensors.update(zip(stage.writes, _execute_stage(stage, given), strict=True))
             continue
         carried, outside = given[: len(stage.gives)], given[len(stage.gives) :]
-        for turn in range(stage.turns):
-            made = _execute_stage(stage, [np.full((1, 1), turn, np.int32), *carried, *outside])
+        for iteration in range(stage.iterations):
+            made = _execute_stage(stage, [np.full((1, 1), iteration, np.int32), *carried, *outside])
             carried = [old if new is None else made[new] for old, new in zip(carried, stage.gives, strict=True)]
         tensors.update(zip(stage.writes, carried, strict=True))
     return [tensors[number] for number in module.results]
@@ -101,7 +101,7 @@ def _execute_stages(module: Executable, inputs: list[np.ndarray]) -> list[np.nda
 def _execute_stage(stage: ReferenceStage, inputs: list[np.ndarray]) -> list[np.ndarray]:
     if not stage.odd:
         return _execute(stage.flatbuffer, inputs)
-    results = len({given for given in stage.gives if given is not None}) if stage.turns else len(stage.writes)
+    results = len({given for given in stage.gives if given is not None}) if stage.iterations else len(stage.writes)
     return _run_program(stage.flatbuffer, inputs, results)[0]
 
 

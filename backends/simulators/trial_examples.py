@@ -21,7 +21,7 @@ _ENOUGH = 64  # elements: a kernel that rounds every other one wrongly passes wi
 _MOST_HALVED = 8
 _DRAWN = 256  # of which those are taken that tell most
 _DRAWN_BYTES = 2**19
-_DRAWN_TURNS = 2**11  # of loops, each of which takes the reference model a millisecond
+_DRAWN_ITERATIONS = 2**11  # of loops, each of which takes the reference model a millisecond
 _FURTHER_BYTES = 2**16  # also of a board's memory
 
 
@@ -73,7 +73,10 @@ def examples(module: str, seed: int, data: tuple[bytes, ...] = ()) -> tuple[Exam
     if missing <= 0:
         return tuple(chosen)
     size = sum(array.nbytes for array in (*first, *chosen[0].outputs))
-    drawn = [draw(another) for _ in range(min(_DRAWN, _DRAWN_BYTES // size, _DRAWN_TURNS // max(1, prepared.turns)))]
+    drawn = [
+        draw(another)
+        for _ in range(min(_DRAWN, _DRAWN_BYTES // size, _DRAWN_ITERATIONS // max(1, prepared.iterations)))
+    ]
     further = _defined(prepared, drawn)
     for example in sorted(further, key=lambda example: -example.telling)[: _FURTHER_BYTES // size]:
         if missing <= 0 or not example.telling:

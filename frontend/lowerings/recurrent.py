@@ -1,4 +1,4 @@
-"""Recurrent layers: composites that turn once for each step."""
+"""Recurrent layers: composites that iterate once for each step."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from tosaic.passes.module_pass import ModulePass, register
 from tosaic.passes.npu.cheapest import copied
-from tosaic.support.loops import LOOP, captured, turn_of
+from tosaic.support.loops import LOOP, captured, iteration_of
 from tosaic.support.mlir import constant_value, element_type, ir, shape_of, walk
 from tosaic.support.tosa_builder import emit, rebuild, reshape, tensor
 from tosaic.support.values import users
@@ -18,8 +18,8 @@ _BY_ROWS = ("tosa.reshape", "tosa.conv2d", "tosa.rescale")
 @register
 @dataclass(frozen=True)
 class RowsAtOnce(ModulePass):
-    """Move the product of a row that a loop gathers in each turn, with its RESCALE, before the loop, for all rows: an
-    NPU reads the weights once, and the turns, which no NPU runs, do not read them at all."""
+    """Move the product of a row that a loop gathers in each iteration, with its RESCALE, before the loop, for all rows:
+    an NPU reads the weights once, and the iterations, which no NPU runs, do not read them at all."""
 
     name: ClassVar[str] = "rows-at-once"
 
@@ -31,20 +31,20 @@ class RowsAtOnce(ModulePass):
 
 def _take_before(loop: ir.Operation) -> None:
     known = captured(loop)
-    for gather in [op.operation for op in turn_of(loop).operations if op.operation.name == "tosa.gather"]:
+    for gather in [op.operation for op in iteration_of(loop).operations if op.operation.name == "tosa.gather"]:
         chain = _row_by_row(gather)
         if gather.operands[0] not in known or not any(op.name == "tosa.conv2d" for op in chain):
             continue
         made = chain[-1].results[0]
-        n, turns, _ = shape_of(gather.operands[0])
+        n, iterations, _ = shape_of(gather.operands[0])
         width, kind = shape_of(made)[-1], element_type(made)
         with ir.InsertionPoint(loop), gather.location:
-            rows = reshape(gather.operands[0], (n, 1, turns, shape_of(gather.operands[0])[2]))
+            rows = reshape(gather.operands[0], (n, 1, iterations, shape_of(gather.operands[0])[2]))
             for op in chain:
                 if op.name != "tosa.reshape":
-                    result = tensor((n, 1, turns, shape_of(op.results[0])[-1]), element_type(op.results[0]))
+                    result = tensor((n, 1, iterations, shape_of(op.results[0])[-1]), element_type(op.results[0]))
                     rows = rebuild(op, [rows, *copied(list(op.operands)[1:])], result)
-            rows = reshape(rows, (n, turns, width))
+            rows = reshape(rows, (n, iterations, width))
         with ir.InsertionPoint(gather), gather.location:
             row = emit("gather", [rows, gather.operands[1]], (n, 1, width), kind)
             made.replace_all_uses_with(reshape(row, shape_of(made)))

@@ -1,4 +1,4 @@
-"""Loops written turn by turn, for an NPU that has none."""
+"""Loops written iteration by iteration, for an NPU that has none."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from tosaic.support.values import producer, users
 @register
 @dataclass(frozen=True)
 class UnrollLoops(ModulePass):
-    """Write each loop turn by turn: rows that turns gather and scatter become slices and one concatenation."""
+    """Write each loop iteration by iteration: rows that iterations gather and scatter become slices and one
+    concatenation."""
 
     name: ClassVar[str] = "unroll-loops"
 

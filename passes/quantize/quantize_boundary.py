@@ -17,7 +17,7 @@ from tosaic.support.values import producer, users
 @register
 @dataclass(frozen=True)
 class QuantizeBoundary(ModulePass):
-    """Turn quantized arguments and results of main into integer tensors with scale and zero point attributes."""
+    """Iteration quantized arguments and results of main into integer tensors with scale and zero point attributes."""
 
     name: ClassVar[str] = "quantize-boundary"
 

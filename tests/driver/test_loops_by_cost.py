@@ -1,4 +1,4 @@
-"""What an NPU computes of recurrent layers: nothing, products of all rows, or every turn, as their cycles say."""
+"""What an NPU computes of recurrent layers: nothing, products of all rows, or every iteration, as their cycles say."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tosaic.support.mlir import ir
 from tosaic.target_files.ready import find_target
 from tosaic.terminal.progress import Stations
 
-TURNS, FEATURES, STATE = 6, 24, 48
+ITERATIONS, FEATURES, STATE = 6, 24, 48
 
 
 class Last(nn.Module):
@@ -36,7 +36,7 @@ class Last(nn.Module):
 
 def network(features: int = FEATURES, state: int = STATE) -> tuple[nn.Module, torch.Tensor]:
     torch.manual_seed(0)
-    return Last(nn.LSTM(features, state, batch_first=True)).eval(), torch.randn(1, TURNS, features)
+    return Last(nn.LSTM(features, state, batch_first=True)).eval(), torch.randn(1, ITERATIONS, features)
 
 
 @pytest.fixture(scope="module")
@@ -65,13 +65,13 @@ def chosen(lowered: tuple[CompileOptions, Middle], for_a_loop: float) -> tuple[P
     return middle.placement, cheaper_loops(middle.placement, options.target, middle.samples, cpu_cycles)
 
 
-def test_every_turn_goes_to_an_npu_that_is_far_faster(lowered):
+def test_every_iteration_goes_to_an_npu_that_is_far_faster(lowered):
     before, found = chosen(lowered("corstone-320"), 1e7)
     assert ops_on("cpu", before)["while_loop"] == 1 and not before.regions
     assert len(found.regions) == 1 and not ops_on("cpu", found)
     on_npu = ops_on("npu", found)
-    assert on_npu["conv2d"] == 1 + TURNS  # one of all rows
-    assert on_npu["mul"] == 3 * TURNS - 1  # the first state is empty
+    assert on_npu["conv2d"] == 1 + ITERATIONS  # one of all rows
+    assert on_npu["mul"] == 3 * ITERATIONS - 1  # the first state is empty
     assert not on_npu["concat"]  # as the last row alone is read
 
 
@@ -84,7 +84,7 @@ def test_flash_that_is_too_small_brings_the_loops_back(lowered):
 
 
 @pytest.mark.parametrize("target", ["corstone-300", "corstone-320"])
-def test_products_of_all_rows_go_ahead_where_turns_do_not_pay(lowered, target):
+def test_products_of_all_rows_go_ahead_where_iterations_do_not_pay(lowered, target):
     _, found = chosen(lowered(target), 50_000)
     assert ops_on("cpu", found)["while_loop"] == 1
     assert ops_on("npu", found)["conv2d"] == 1 and len(found.regions) == 1

@@ -1,4 +1,4 @@
-"""Branches and loops of torch.export: both ways of a branch, turns one after the other, the same function."""
+"""Branches and loops of torch.export: both ways of a branch, iterations one after the other, the same function."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ def backward_steps(net: Net, x: Tensor) -> Tensor:
     return scan(lambda state, row: (state * 0.5 + row, state + row), torch.zeros(4), x, reverse=True)[1]
 
 
-def turns(net: Net, x: Tensor) -> Tensor:
-    def turn(number: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+def iterations(net: Net, x: Tensor) -> Tensor:
+    def iteration(number: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         return number + 2, torch.tanh(net.one(x))
 
-    return while_loop(lambda number, x: number < 5, turn, (torch.tensor(0), x))[1]
+    return while_loop(lambda number, x: number < 5, iteration, (torch.tensor(0), x))[1]
 
 
 def each_row(net: Net, x: Tensor) -> Tensor:
@@ -79,7 +79,7 @@ FUNCTIONS = {
     "known-branch": known_branch,
     "scan": steps,
     "scan-backward": backward_steps,
-    "while-loop": turns,
+    "while-loop": iterations,
     "map": each_row,
 }
 LEAST_DB = 26
@@ -125,16 +125,16 @@ def test_a_loop_that_inputs_end_is_refused():
     def until_small(net: Net, x: Tensor) -> Tensor:
         return while_loop(lambda x: x.abs().sum() > 1, lambda x: (x * 0.5,), (x,))[0]
 
-    with pytest.raises(ModelError, match="how often the loop turns depends on the inputs") as error:
+    with pytest.raises(ModelError, match="how often the loop iterates depends on the inputs") as error:
         capture(Net(until_small), None, (torch.ones(3, 4),))
     assert "test_control_flow.py" in error.value.where
 
 
-def test_a_loop_of_many_turns_is_refused():
+def test_a_loop_of_many_iterations_is_refused():
     def long(net: Net, x: Tensor) -> Tensor:
         return while_loop(lambda n, x: n < 5000, lambda n, x: (n + 1, x * 0.5), (torch.tensor(0), x))[1]
 
-    with pytest.raises(ModelError, match="the loop turns more than 1024 times"):
+    with pytest.raises(ModelError, match="the loop iterates more than 1024 times"):
         capture(Net(long), None, (torch.ones(3, 4),))
 
 

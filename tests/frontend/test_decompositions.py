@@ -18,7 +18,7 @@ from tosaic.support.mlir import functions, ir, walk
 IMAGE, ROWS, SEQUENCE = (1, 8, 6, 10), (2, 8), (1, 5, 8)
 MASK = torch.arange(10) % 3 == 0
 GRID = F.affine_grid(torch.tensor([[[0.8, 0.2, 0.1], [-0.2, 0.7, 0.0]]]), [1, 8, 5, 7], align_corners=False)
-WINDOW, TURNS = torch.hann_window(16), (torch.ones(5), torch.arange(5.0))
+WINDOW, ITERATIONS = torch.hann_window(16), (torch.ones(5), torch.arange(5.0))
 STEPS = 16.0  # dB: one rounding before a step moves whole steps
 
 
@@ -123,7 +123,10 @@ FUNCTIONS = {
     "fft-of-images": (lambda y: torch.fft.ifft2(torch.fft.fft2(y).conj() * 2).real, 26),
     "stft": (lambda y: torch.stft(y.flatten(), 16, 8, window=WINDOW, return_complex=True).abs(), 28),
     "parts-as-results": (lambda y: torch.fft.fft(y).real, 30),
-    "complex-product": (lambda y: torch.view_as_complex(y.reshape(1, 8, 6, 5, 2)).mul(torch.polar(*TURNS)).imag, 30),
+    "complex-product": (
+        lambda y: torch.view_as_complex(y.reshape(1, 8, 6, 5, 2)).mul(torch.polar(*ITERATIONS)).imag,
+        30,
+    ),
     "complex-quotient": (lambda y: (y / (3 + torch.fft.fft(y) * 0.1)).imag, 24),
     "complex-matrices": (lambda y: (torch.fft.fft(y[0]).mT @ y[0].to(torch.complex64)).real, 28),
     "resize-line": (lambda y: F.interpolate(y[:, 0], scale_factor=1.7, mode="linear"), 30),

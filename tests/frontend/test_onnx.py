@@ -287,12 +287,12 @@ def test_nested_loops_are_counted(saved, monkeypatch):
     inner = loop_body("b", [node("Identity", ["cb"], ["ob"]), node("Add", ["vb", "one"], ["wb"])])
     outer = loop_body("a", [node("Identity", ["ca"], ["oa"]), node("Loop", ["n", "", "va"], ["wa"], body=inner)])
     arrays = {"n": np.array(9), "one": np.ones(1, np.float32)}
-    with pytest.raises(ModelError, match="more than 50 nodes, those of a loop counted once for each turn"):
+    with pytest.raises(ModelError, match="more than 50 nodes, those of a loop counted once for each iteration"):
         capture(saved([node("Loop", ["n", "", "x"], ["y"], body=outer)], [1, 4], [1, 4], arrays))
 
 
 def loop_body(name, nodes):
-    """One carried value, `v` before and `w` after a turn."""
+    """One carried value, `v` before and `w` after an iteration."""
     value = helper.make_tensor_value_info
     given = [value(f"i{name}", INT64, []), value(f"c{name}", onnx.TensorProto.BOOL, []), value(f"v{name}", FLOAT, None)]
     return helper.make_graph(

@@ -1,5 +1,5 @@
 // PIPELINE: unroll-loops
-// Three turns, each of which takes its row by a SLICE; their results are joined once, and nobody counts.
+// Three iterations, each of which takes its row by a SLICE; their results are joined once, and nobody counts.
 // CHECK-LABEL: @main
 // CHECK-NOT: tosa.while_loop
 // CHECK-NOT: tosa.gather
@@ -13,8 +13,8 @@ func.func @main(%x: tensor<1x3x2xi8>) -> tensor<1x3x4xi8> {
   %first = "tosa.const"() <{values = dense<0> : tensor<1x1xi32>}> : () -> tensor<1x1xi32>
   %state = "tosa.const"() <{values = dense<0> : tensor<1x1x1x4xi8>}> : () -> tensor<1x1x1x4xi8>
   %0:3 = tosa.while_loop (%i = %first, %r = %none, %s = %state) : (tensor<1x1xi32>, tensor<1x3x4xi8>, tensor<1x1x1x4xi8>) -> (tensor<1x1xi32>, tensor<1x3x4xi8>, tensor<1x1x1x4xi8>) {
-    %turns = "tosa.const"() <{values = dense<3> : tensor<1x1xi32>}> : () -> tensor<1x1xi32>
-    %more = tosa.greater %turns, %i : (tensor<1x1xi32>, tensor<1x1xi32>) -> tensor<1x1xi1>
+    %iterations = "tosa.const"() <{values = dense<3> : tensor<1x1xi32>}> : () -> tensor<1x1xi32>
+    %more = tosa.greater %iterations, %i : (tensor<1x1xi32>, tensor<1x1xi32>) -> tensor<1x1xi1>
     %scalar = tosa.const_shape {values = dense<> : tensor<0xindex>} : () -> !tosa.shape<0>
     %flag = tosa.reshape %more, %scalar : (tensor<1x1xi1>, !tosa.shape<0>) -> tensor<i1>
     tosa.yield %flag : tensor<i1>

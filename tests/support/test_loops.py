@@ -7,7 +7,7 @@ from tosa_graphs import Graph
 from tosaic.backends.reference import evaluate
 from tosaic.support.errors import PassError
 from tosaic.support.functions import computing_ops, extract, inputs_of
-from tosaic.support.loops import LOOP, captured, counted_loop, over_rows, turns_of, unroll
+from tosaic.support.loops import LOOP, captured, counted_loop, iterations_of, over_rows, unroll
 from tosaic.support.mlir import constant, copy_of, functions, parse, walk
 from tosaic.support.tosa_builder import emit
 
@@ -28,7 +28,7 @@ def totals():
     return graph.module(rows, last)
 
 
-def test_a_loop_over_rows_carries_what_a_turn_gives():
+def test_a_loop_over_rows_carries_what_a_iteration_gives():
     rows, last = evaluate(totals(), [X, np.array([[[[10, 20]]]], np.int32)])
     np.testing.assert_array_equal(rows, [[[11, 22], [14, 26], [19, 32]]])
     np.testing.assert_array_equal(last, [[[[19, 32]]]])
@@ -49,7 +49,7 @@ def test_unrolled_there_is_no_loop_and_each_constant_once():
     names = [op.name for op in walk(module)]
     assert LOOP not in names and names.count("tosa.scatter") == 3
     assert module.operation.verify()
-    assert names.count("tosa.const") < constants + 5  # the numbers of the turns
+    assert names.count("tosa.const") < constants + 5  # the numbers of the iterations
 
 
 def test_what_a_loop_reads_from_outside_goes_with_it():
@@ -58,11 +58,11 @@ def test_what_a_loop_reads_from_outside_goes_with_it():
     with graph.building():
         three = constant(np.full((1, 1), 3, np.int32))
 
-        def turn(number, carried):
+        def iteration(number, carried):
             scaled = emit("mul", [carried[0], factor, constant(np.zeros(1, np.int8))], (1, 1), "i32")
             return [emit("add", [scaled, three], (1, 1), "i32")]
 
-        (result,) = counted_loop(4, [x], turn)
+        (result,) = counted_loop(4, [x], iteration)
     module = graph.module(result)
     main = functions(module)["main"]
     (loop,) = computing_ops(main)
@@ -90,6 +90,6 @@ def test_a_loop_that_counts_otherwise_is_refused(part, other):
     assert part in text
     module = parse(text.replace(part, other))
     (loop,) = [op for op in walk(module) if op.name == LOOP]
-    with pytest.raises(PassError, match="does not count its turns from 0 to a constant") as error:
-        turns_of(loop)
+    with pytest.raises(PassError, match="does not count its iterations from 0 to a constant") as error:
+        iterations_of(loop)
     assert "known at compile time" in str(error.value)

@@ -128,7 +128,7 @@ class Convolution:
         return {
             "macs": macs,
             "loads": macs / 16 * (1 / rows + 1 / columns),
-            "turns": macs / (rows * columns * depth * int(schedule["unroll"])),
+            "iterations": macs / (rows * columns * depth * int(schedule["unroll"])),
             "accumulators": rows * columns,
             "weight bytes": self._weight_bytes(schedule),
             "tiles": math.ceil(self.pixels / rows) * math.ceil(self.outputs / columns),
@@ -152,7 +152,7 @@ class Convolution:
             inner *= 1 + 0.35 * (vectors - 8)
         if rows * columns > 14:
             inner *= 1 + 0.2 * (rows * columns - 14)
-        turns = macs / (rows * columns * depth * unroll) * (5 - int(schedule["ahead"]))
+        iterations = macs / (rows * columns * depth * unroll) * (5 - int(schedule["ahead"]))
         if schedule["weights"] == "plain":
             inner *= 1.15
         left = self.pixels % rows
@@ -162,7 +162,7 @@ class Convolution:
         order = {"rcd": 1.0, "crd": 1.02, "rdc": 1.25, "cdr": 1.2, "drc": 1.5, "dcr": 1.6}[str(schedule["order"])]
         copies = self.channels * self.outputs / 4 * (1 + 64 / int(schedule["block"]))
         waits = self._weight_bytes(schedule) / 4 * (1 if int(schedule["stages"]) == 2 else 1.3)
-        total = (inner * (1 + tail / self.pixels) + turns) * order + outputs + waits
+        total = (inner * (1 + tail / self.pixels) + iterations) * order + outputs + waits
         total += copies if schedule["weights"] == "copied" else 0
         noise = zlib.crc32(f"{self.key} {schedule}".encode()) / 2**32
         return round(total * (1 + 0.01 * noise))

@@ -19,7 +19,7 @@ from tosaic.support.attributes import text_of
 from tosaic.support.errors import Advice, Error
 from tosaic.support.functions import Dropped, computing_ops
 from tosaic.support.locations import describe, module_of
-from tosaic.support.loops import LOOP, turns_of
+from tosaic.support.loops import LOOP, iterations_of
 from tosaic.support.mlir import constant_value, functions, ir, shape_of, walk
 from tosaic.support.names import Name
 from tosaic.support.quantization import CoarserWeights
@@ -312,7 +312,7 @@ def _placed_op(
         where=describe(op.location),
         module=module_of(op.location),
         reason=text_of(op, "tosaic.reason") if "tosaic.reason" in op.attributes else "",
-        macs=sum(map(multiplications, (op, *walk(op)))) * (turns_of(op) if op.name == LOOP else 1),
+        macs=sum(map(multiplications, (op, *walk(op)))) * (iterations_of(op) if op.name == LOOP else 1),
         zeros=float((weights == 0).mean()) if weights is not None else None,
         weight_bits=bits,
         sparsity=sparsity,

@@ -1,4 +1,5 @@
-"""What an NPU computes of a loop, which it does not run: what turns need not wait for, or all of their turns."""
+"""What an NPU computes of a loop, which it does not run: what iterations need not wait for, or all of their
+iterations."""
 
 from __future__ import annotations
 
@@ -15,15 +16,15 @@ from tosaic.passes.npu.costs import COSTS
 from tosaic.passes.npu.rows_at_once import RowsAtOnce
 from tosaic.passes.npu.unroll_loops import UnrollLoops
 from tosaic.support.functions import computing_ops, inputs_of, main_of
-from tosaic.support.loops import LOOP, turn_of, turns_of
+from tosaic.support.loops import LOOP, iteration_of, iterations_of
 from tosaic.support.mlir import bytecode, copy_of, functions, ir
 from tosaic.support.tosa_ops import MOST_JOINED, is_constant
 from tosaic.support.values import users
 
 _MOST_OPS = 4096
-"""That turns may become: what Vela, the proof and the report take for each."""
+"""That iterations may become: what Vela, the proof and the report take for each."""
 _UNROLLED_GAIN = 1 / 4
-"""Of all cycles, for which turns are written out: each takes a kilobyte or two of commands."""
+"""Of all cycles, for which iterations are written out: each takes a kilobyte or two of commands."""
 
 
 def cheaper_loops(
@@ -32,7 +33,7 @@ def cheaper_loops(
     """The placement, or one whose loops give the NPU what takes fewer cycles there.
 
     That is the products of rows that are known before a loop (`rows-at-once`), for a twentieth fewer cycles; or all of
-    its turns (`unroll-loops`), for a quarter fewer than that. Cycles are those of `cheaper_placement`.
+    its iterations (`unroll-loops`), for a quarter fewer than that. Cycles are those of `cheaper_placement`.
 
     Raises:
         PassError: placement broke its invariant.
@@ -63,23 +64,24 @@ def _loops(module: ir.Module) -> list[ir.Operation]:
 
 
 def _npu_cycles(module: ir.Module, target: Target) -> int | None:
-    """What the NPU takes for all turns of all loops, about; None where it does not run one, or these are too many."""
+    """What the NPU takes for all iterations of all loops, about; None where it does not run one, or these are too
+    many."""
     cost, cycles, count = COSTS[costs_of(target)], 0, 0
     for loop in _loops(module):
-        turns, ops = turns_of(loop), _computed(loop)
-        count += turns * len(ops)
+        iterations, ops = iterations_of(loop), _computed(loop)
+        count += iterations * len(ops)
         made = [value for op in ops for value in op.results if not set(ops).issuperset(users(value))]
-        each = cost(main_of(ops, inputs_of(ops), made)) if turns <= MOST_JOINED and count <= _MOST_OPS else None
+        each = cost(main_of(ops, inputs_of(ops), made)) if iterations <= MOST_JOINED and count <= _MOST_OPS else None
         if each is None:
             return None
-        cycles += turns * each
+        cycles += iterations * each
     return cycles
 
 
 def _computed(loop: ir.Operation) -> list[ir.Operation]:
-    """What a turn computes, without its number and what moves its rows."""
-    counted = {turn_of(loop).arguments[0]}
-    ops = [op.operation for op in turn_of(loop).operations][:-1]
+    """What an iteration computes, without its number and what moves its rows."""
+    counted = {iteration_of(loop).arguments[0]}
+    ops = [op.operation for op in iteration_of(loop).operations][:-1]
     return [
         op for op in ops
         if not is_constant(op) and op.name not in ("tosa.gather", "tosa.scatter") and op.operands[0] not in counted

@@ -24,8 +24,8 @@ from tosaic.tuner.space import Choice
 _SUMS, _POINTERS, _GENERAL = 5, 5, 13
 """General registers for four sums and the term of a row, those of pointers, and how many there are."""
 _MOST_STAYING, _MOST_INSTRUCTIONS, _MOST_OF_COLUMN = 4, 260, 128
-"""Vectors of rows that stay, so that others find registers; of a turn, and of a column in it: with more, a loop over
-its vectors takes little more time."""
+"""Vectors of rows that stay, so that others find registers; of an iteration, and of a column in it: with more, a loop
+over its vectors takes little more time."""
 _APART, _COPIED, _ENTRY = 8, 5, 30
 """Cycles of eight elements that lie apart, and of a vector, which are copied; and of a block of sums."""
 
@@ -100,8 +100,8 @@ class ActivationSketch(ActivationProduct, PixelSketch):
 
 @dataclass(frozen=True)
 class InPlaceSketch(ActivationSketch):
-    """Those of few rows whose second operand lies by columns, and is read there: a turn multiplies some columns by all
-    rows, or some vectors of a column."""
+    """Those of few rows whose second operand lies by columns, and is read there: an iteration multiplies some columns
+    by all rows, or some vectors of a column."""
 
     near: ClassVar[float] = 1.01
     most_block: ClassVar[int] = 128
@@ -123,21 +123,22 @@ class InPlaceSketch(ActivationSketch):
         found = replace(super().numbers(knobs), in_place=True)
         if found.unroll and found.ahead:
             raise RefusedError("behind the last column there is nothing to read")
-        turn, column = self._turn(found), self._column(found)
-        if turn > _MOST_INSTRUCTIONS or column > _MOST_OF_COLUMN:
-            raise RefusedError(f"a turn of {turn} instructions, {column} of a column, is too long")
+        iteration, column = self._iteration(found), self._column(found)
+        if iteration > _MOST_INSTRUCTIONS or column > _MOST_OF_COLUMN:
+            raise RefusedError(f"an iteration of {iteration} instructions, {column} of a column, is too long")
         return found
 
-    def _turn(self, s: PixelRows) -> int:
-        """About the instructions of a turn."""
+    def _iteration(self, s: PixelRows) -> int:
+        """About the instructions of an iteration."""
         return self._column(s) * (1 if s.unroll or not s.whole else LANES if s.pairs else FOUR)
 
     def _column(self, s: PixelRows) -> int:
-        """About those of a column, or of the part of it that a turn takes."""
+        """About those of a column, or of the part of it that an iteration takes."""
         return (s.unroll or s.vectors + (s.short > 0)) * 2 * (1 + s.pixels)
 
     def usual(self, first: Knobs, others: Knobs) -> dict[str, Choice]:
-        """As above; what runs ahead of so long a turn is worth little, and the last turn has code of its own then."""
+        """As above; what runs ahead of so long an iteration is worth little, and the last iteration has code of its own
+        then."""
         return {**super().usual(first, others), "ahead": 0}
 
     def moved(self, knobs: Knobs) -> Sequence[Walk]:
@@ -154,7 +155,7 @@ class InPlaceSketch(ActivationSketch):
         return 0.0
 
     def _instructions(self, s: PixelRows) -> int:
-        return super()._instructions(s) + self._turn(s)
+        return super()._instructions(s) + self._iteration(s)
 
     def _sums(self, g: SumGroup) -> float:
         s, short = g.part.s, int(g.part.s.short > 0)

@@ -23,7 +23,7 @@ class ColumnSketch(VectorConv2d):
     """CONV2D of int8 whose windows are columns of one channel; see `sketches.columns`."""
 
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
-        """The numbers that are open: `vectors` of sums, and `ahead`, loads that run a turn ahead."""
+        """The numbers that are open: `vectors` of sums, and `ahead`, loads that run an iteration ahead."""
         return {"vectors": (4, 3, 2, 1), "ahead": (2, 1, 0)}
 
     def numbers(self, knobs: Knobs) -> ColumnTiles:
@@ -36,7 +36,7 @@ class ColumnSketch(VectorConv2d):
         if FOUR * found.vectors > found.row:
             raise RefusedError(f"{found.row} pixels have no {found.vectors} vectors")
         if found.ahead > found.vectors:
-            raise RefusedError(f"a turn has no {found.ahead} loads to run ahead")
+            raise RefusedError(f"an iteration has no {found.ahead} loads to run ahead")
         return found
 
     def steps(self, knobs: Knobs) -> Iterator[str]:
@@ -44,8 +44,8 @@ class ColumnSketch(VectorConv2d):
 
     def cost(self, knobs: Knobs) -> float:
         s, taps = self.numbers(knobs), self.geometry.kernel[0]
-        turn = 2 * s.vectors + 3 + 2 * (s.ahead == 0)
-        return -(-s.row // (FOUR * s.vectors)) * (taps * turn + _FINISH * s.vectors + 20 + s.ahead / 4)
+        iteration = 2 * s.vectors + 3 + 2 * (s.ahead == 0)
+        return -(-s.row // (FOUR * s.vectors)) * (taps * iteration + _FINISH * s.vectors + 20 + s.ahead / 4)
 
 
 def is_column(geometry: Geometry, channels: int) -> bool:

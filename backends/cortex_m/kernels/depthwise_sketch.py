@@ -45,7 +45,7 @@ class DepthwiseSketch:
         """The numbers that are open: `rows` of results whose part of the image is copied together; `tile`, where the
         results lie whose sums are in registers: of two channels, in a `row` or a `column`, or of one, from `words` in a
         block or as C reads a `channel`; `pixels` of it;
-        `copied` pixels in a turn of the copy; `isa`; `scale`, the form of the RESCALE."""
+        `copied` pixels in an iteration of the copy; `isa`; `scale`, the form of the RESCALE."""
         g, isas = self.geometry, tuple(integer_sets_of(core))
         halves = any(extends(isa, "dsp") for isa in isas)
         paired = _PAIRS if halves and g.channels % 4 == 0 and self.element == "i8" else ()

@@ -34,7 +34,7 @@ class ScalarFloatDepthwise:
 
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
         """The numbers that are open: `rows` of results whose part of the image is copied together, `pixels` of a row
-        whose sums are in registers, `copied` pixels in a turn of the copy."""
+        whose sums are in registers, `copied` pixels in an iteration of the copy."""
         g = self.geometry
         return {
             "rows": (g.rows, *(n for n in _ROWS if n < g.rows)),

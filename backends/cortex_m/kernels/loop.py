@@ -1,8 +1,9 @@
-"""A loop that counts: its turn is divided into kernels like any function, and these are called turn by turn.
+"""A loop that counts: its iteration is divided into kernels like any function, and these are called iteration by
+iteration.
 
-Rows that a turn gathers, and slices that lie as one piece, are read where they are; a row that it scatters is written
-where it shall be, and read there by the next turn where that is carried. Anything else that is carried has two
-buffers, of which a turn reads one and writes the other.
+Rows that an iteration gathers, and slices that lie as one piece, are read where they are; a row that it scatters is
+written where it shall be, and read there by the next iteration where that is carried. Anything else that is carried has
+two buffers, of which an iteration reads one and writes the other.
 """
 
 from __future__ import annotations
@@ -23,20 +24,22 @@ from tosaic.tuner.space import Schedule, Variant
 
 @FAMILIES.register
 class LoopKernel(KernelFamily):
-    """A function of one loop, whose turn gathers and scatters nothing but the rows of its number.
+    """A function of one loop, whose iteration gathers and scatters nothing but the rows of its number.
 
-    Knob `params`: whether the turns read the constants where they lie, or in scratch memory, where they are unpacked
-    first.
+    Knob `params`: whether the iterations read the constants where they lie, or in scratch memory, where they are
+    unpacked first.
     """
 
     name = "loop"
     rank = -1
 
     def match(self, function: ir.Operation) -> Workload | None:
-        turn = LoopBody.of(function)
-        if turn is None:
+        iteration = LoopBody.of(function)
+        if iteration is None:
             return None
-        return Workload(self.name, f"{turn.count} turns", {"function": str(function), "turns": turn.count}, {})
+        return Workload(
+            self.name, f"{iteration.count} iterations", {"function": str(function), "iterations": iteration.count}, {}
+        )
 
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
         size = len(_generated(str(workload.attributes["function"]), False, core).params)
@@ -47,7 +50,7 @@ class LoopKernel(KernelFamily):
         return (Variant("calls", {"params": tuple(held)}),) if held else ()
 
     def _copies(self, size: int, core: Core) -> bool:
-        """Whether a copy of so many bytes of params, which are read in every turn, is the better guess."""
+        """Whether a copy of so many bytes of params, which are read in every iteration, is the better guess."""
         again = Walk((2.0,), (ArrayAccess("params", "params", size, (0.0,)),))
         waits = self.site == ANYWHERE or self.site.waits([again], core.pipeline) > 0
         return waits and size <= _COPIED
@@ -59,12 +62,12 @@ class LoopKernel(KernelFamily):
         return self._features(workload, str(schedule["params"]), core)
 
     def _features(self, workload: Workload, place: str, core: Core) -> Mapping[str, float]:
-        turns = number(workload, "turns")
+        iterations = number(workload, "iterations")
         source = _generated(str(workload.attributes["function"]), place == "scratch", core)
-        reads = 1 if place == "scratch" else turns
+        reads = 1 if place == "scratch" else iterations
         return {
-            "turns": float(turns),
-            "calls": float(turns * len(source.parts)),
+            "iterations": float(iterations),
+            "calls": float(iterations * len(source.parts)),
             "constants_read": float(reads * len(source.params)),
             "scratch": float(source.scratch_bytes),
         }
@@ -77,6 +80,6 @@ _COPIED = 2**16  # bytes of params that a guess copies to scratch memory
 def _generated(text: str, resident: bool, core: Core) -> KernelSource:
     module = parse(text)
     (function,) = functions(module).values()
-    turn = LoopBody.of(function)
-    assert turn is not None
-    return LoopWriter(turn, resident, core).source()
+    iteration = LoopBody.of(function)
+    assert iteration is not None
+    return LoopWriter(iteration, resident, core).source()

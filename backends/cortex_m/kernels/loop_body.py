@@ -11,7 +11,7 @@ from tosaic.support.errors import PassError
 from tosaic.support.functions import computing_ops, inputs_of, main_of, returned
 from tosaic.support.graph import Node, graph_of
 from tosaic.support.kernels import cpu_kernels
-from tosaic.support.loops import LOOP, turn_of, turns_of
+from tosaic.support.loops import LOOP, iteration_of, iterations_of
 from tosaic.support.mlir import constant_value, element_type, ir, numpy_dtype, shape_of
 from tosaic.support.tosa_ops import is_constant
 from tosaic.support.values import byte_size, producer, users
@@ -19,7 +19,7 @@ from tosaic.support.values import byte_size, producer, users
 
 @dataclass(frozen=True)
 class LoopPart:
-    """A kernel of the turn: what it reads and what others read of it."""
+    """A kernel of the iteration: what it reads and what others read of it."""
 
     meaning: ir.Module
     inputs: Sequence[ir.Value]
@@ -31,7 +31,7 @@ class LoopBody:
     """A loop, the only op of a function.
 
     Args:
-        gathers, scatters: of the rows of the turn's number.
+        gathers, scatters: of the rows of the iteration's number.
     """
 
     function: ir.Operation
@@ -42,27 +42,27 @@ class LoopBody:
 
     @staticmethod
     def of(function: ir.Operation) -> LoopBody | None:
-        """None where a function is something else, or its turns do more than read and write their rows."""
+        """None where a function is something else, or its iterations do more than read and write their rows."""
         ops = computing_ops(function)
         if [op.name for op in ops] != [LOOP] or any(value.owner.name != LOOP for value in returned(function)):
             return None
         (loop,) = ops
         try:
-            count = turns_of(loop)
+            count = iterations_of(loop)
         except PassError:
             return None
-        index = turn_of(loop).arguments[0]
-        ops = [op.operation for op in turn_of(loop).operations]
+        index = iteration_of(loop).arguments[0]
+        ops = [op.operation for op in iteration_of(loop).operations]
         gathers, scatters = ([op for op in ops if op.name == name] for name in ("tosa.gather", "tosa.scatter"))
         if any(op.operands[1] != index or shape_of(op.operands[0])[0] != 1 for op in (*gathers, *scatters)):
             return None
-        turn = LoopBody(function, loop, count, gathers, scatters)
-        return turn if turn._is_plain() else None
+        iteration = LoopBody(function, loop, count, gathers, scatters)
+        return iteration if iteration._is_plain() else None
 
     def _is_plain(self) -> bool:
-        """Whether gathers read what no turn writes, scatters write what only they read, and all else that is carried
-        stays the same or is a kernel's whole result."""
-        arguments = list(turn_of(self.loop).arguments)
+        """Whether gathers read what no iteration writes, scatters write what only they read, and all else that is
+        carried stays the same or is a kernel's whole result."""
+        arguments = list(iteration_of(self.loop).arguments)
         made = {value for part in self.parts() for value in part.outputs}
         written = [op.operands[0] for op in self.scatters]
         return (
@@ -79,32 +79,32 @@ class LoopBody:
         return root in made and byte_size(root) == byte_size(value)
 
     def readers(self, value: ir.Value) -> list[ir.Value]:
-        """What is carried to the next turn and begins with `value`."""
+        """What is carried to the next iteration and begins with `value`."""
         return [one for one in self.carried if root_of(self.given(one))[0] == value]
 
     @property
     def carried(self) -> Sequence[ir.Value]:
-        """What a turn gets, but for its number and the rows that it writes."""
+        """What an iteration gets, but for its number and the rows that it writes."""
         written = [op.operands[0] for op in self.scatters]
-        return [value for value in list(turn_of(self.loop).arguments)[1:] if value not in written]
+        return [value for value in list(iteration_of(self.loop).arguments)[1:] if value not in written]
 
     def given(self, value: ir.Value) -> ir.Value:
-        """What the next turn gets for a carried value."""
-        *_, end = turn_of(self.loop).operations
+        """What the next iteration gets for a carried value."""
+        *_, end = iteration_of(self.loop).operations
         return end.operands[ir.BlockArgument(value).arg_number]
 
     def first(self, value: ir.Value) -> ir.Value:
-        """What the first turn gets for it."""
+        """What the first iteration gets for it."""
         return self.loop.operands[ir.BlockArgument(value).arg_number]
 
     def output(self, value: ir.Value) -> int | None:
-        """The number of the function's result that is what the last turn gives for it."""
+        """The number of the function's result that is what the last iteration gives for it."""
         result = self.loop.results[ir.BlockArgument(value).arg_number]
         return next((number for number, one in enumerate(returned(self.function)) if one == result), None)
 
     def parts(self) -> list[LoopPart]:
-        """The kernels of a turn, each behind those that it reads."""
-        *ops, end = (op.operation for op in turn_of(self.loop).operations)
+        """The kernels of an iteration, each behind those that it reads."""
+        *ops, end = (op.operation for op in iteration_of(self.loop).operations)
         nodes = graph_of([op for op in ops if not is_constant(op)], list(end.operands)[1:])
         counter = producer(end.operands[0])
         passed = {*self.gathers, *self.scatters, counter}

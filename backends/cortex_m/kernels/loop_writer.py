@@ -1,4 +1,4 @@
-"""The C of a loop that counts: it calls the kernels of its body turn by turn."""
+"""The C of a loop that counts: it calls the kernels of its body iteration by iteration."""
 
 from __future__ import annotations
 
@@ -28,22 +28,24 @@ class LoopWriter:
         resident: whether the params are copied to scratch memory first.
     """
 
-    def __init__(self, turn: LoopBody, resident: bool, core: Core) -> None:
-        self._turn, self._resident, self._core, self._parts = turn, resident, core, turn.parts()
+    def __init__(self, iteration: LoopBody, resident: bool, core: Core) -> None:
+        self._iteration, self._resident, self._core, self._parts = iteration, resident, core, iteration.parts()
         tasks = [KernelTask.of(functions(part.meaning)["main"], core) for part in self._parts]
         self._sources = [task.generate(task.default()) for task in tasks]
         self._params, self._end = Params(), 0
-        self._place = {value: f"in{number}" for number, value in enumerate(body_of(turn.function).arguments)}
-        self._place |= {value: f"now{_number(value)}" for value in turn.carried}
-        self._place |= {op.results[0]: self._row(op.operands[0], op.results[0]) for op in turn.gathers if _aligned(op)}
-        self._buffered: list[ir.Value] = []  # what the next turn reads in one of two buffers
+        self._place = {value: f"in{number}" for number, value in enumerate(body_of(iteration.function).arguments)}
+        self._place |= {value: f"now{_number(value)}" for value in iteration.carried}
+        self._place |= {
+            op.results[0]: self._row(op.operands[0], op.results[0]) for op in iteration.gathers if _aligned(op)
+        }
+        self._buffered: list[ir.Value] = []  # what the next iteration reads in one of two buffers
         made = [value for part in self._parts for value in part.outputs]
         self._place |= {value: place for value in made if (place := self._lasting(value))}
-        self._place |= self._passing([op.results[0] for op in turn.gathers] + made)
+        self._place |= self._passing([op.results[0] for op in iteration.gathers] + made)
         self._inner = self._reserve(max((source.scratch_bytes for source in self._sources), default=0))
 
     def source(self) -> KernelSource:
-        """The kernel, with those of its turn as parts."""
+        """The kernel, with those of its iteration as parts."""
         parts = {source.symbol: source for source in self._sources}
         before, each, after = self._before(), self._each(), self._after()
         params = bytes(self._params)
@@ -51,14 +53,14 @@ class LoopWriter:
             unpacked = f"scratch + {self._reserve(len(params))}"
             params, runs = dense.dense(params)
             before = [f"unpack({unpacked}, params, {runs});", f"params = {unpacked};", *before]
-        inputs = [f"const int8_t *in{i}" for i in range(len(body_of(self._turn.function).arguments))]
-        outputs = [f"int8_t *out{i}" for i in range(len(returned(self._turn.function)))]
+        inputs = [f"const int8_t *in{i}" for i in range(len(body_of(self._iteration.function).arguments))]
+        outputs = [f"int8_t *out{i}" for i in range(len(returned(self._iteration.function)))]
         lines = [
             *(f"void {symbol}({', '.join(self._prototype(symbol))});" for symbol in parts),
             f"void @SYMBOL@({', '.join([*inputs, *outputs, 'const int8_t *params', 'int8_t *scratch'])})",
             "{",
             *(f"  {line}" for line in before),
-            f"  for (int32_t t = 0; t < {self._turn.count}; t++) {{",
+            f"  for (int32_t t = 0; t < {self._iteration.count}; t++) {{",
             *(f"    {line}" for line in each),
             "  }",
             *(f"  {line}" for line in after),
@@ -78,7 +80,7 @@ class LoopWriter:
         return offset
 
     def _row(self, tensor: ir.Value, row: ir.Value) -> str:
-        """Where the turn's row of a tensor begins."""
+        """Where the iteration's row of a tensor begins."""
         return f"{self._at(tensor)} + t * {byte_size(row)}"
 
     def _at(self, value: ir.Value) -> str:
@@ -86,12 +88,12 @@ class LoopWriter:
         return f"{self._place[root]} + {offset}" if offset else self._place[root]
 
     def _lasting(self, value: ir.Value) -> str:
-        """Where a value lies that the next turn reads, or that is scattered; empty for any other."""
-        for op in self._turn.scatters:
-            output = self._turn.output(op.operands[0])
+        """Where a value lies that the next iteration reads, or that is scattered; empty for any other."""
+        for op in self._iteration.scatters:
+            output = self._iteration.output(op.operands[0])
             if root_of(op.operands[2])[0] == value and output is not None and byte_size(value) % VECTOR == 0:
                 return f"out{output} + t * {byte_size(value)}"
-        if not self._turn.readers(value):
+        if not self._iteration.readers(value):
             return ""
         self._buffered.append(value)
         return f"next{len(self._buffered) - 1}"
@@ -106,7 +108,7 @@ class LoopWriter:
         return {value: f"scratch + {start + at}" for value, at in zip(passing, offsets, strict=True)}
 
     def _life(self, value: ir.Value) -> tuple[int, int]:
-        """The first and the last kernel of a turn between which a value is kept."""
+        """The first and the last kernel of an iteration between which a value is kept."""
         first = next((number for number, part in enumerate(self._parts) if value in part.outputs), 0)
         readers = [
             number
@@ -116,10 +118,10 @@ class LoopWriter:
         return first, max([first, *readers])
 
     def _before(self) -> list[str]:
-        """Pointers to what a turn gets, which begin at what the first one gets, and to buffers."""
+        """Pointers to what an iteration gets, which begin at what the first one gets, and to buffers."""
         lines = []
-        for value in self._turn.carried:
-            first = self._turn.first(value)
+        for value in self._iteration.carried:
+            first = self._iteration.first(value)
             known = constant_value(first)
             where = self._at(first) if known is None else f"params + {self._params.add(known)}"
             lines.append(f"const int8_t *{self._place[value]} = {where};")
@@ -130,10 +132,10 @@ class LoopWriter:
         return lines
 
     def _each(self) -> list[str]:
-        """A turn: unaligned rows are copied, the kernels called, and the pointers moved on."""
+        """An iteration: unaligned rows are copied, the kernels called, and the pointers moved on."""
         lines = [
             f"copy({self._at(op.results[0])}, {self._row(op.operands[0], op.results[0])}, {byte_size(op.results[0])});"
-            for op in self._turn.gathers
+            for op in self._iteration.gathers
             if not _aligned(op)
         ]
         blocks = dict.fromkeys(source.params for source in self._sources if source.params)
@@ -142,12 +144,12 @@ class LoopWriter:
             tensors = [self._at(value) for value in (*part.inputs, *part.outputs)]
             working = [f"params + {at.get(source.params, 0)}", f"scratch + {self._inner}"]
             lines.append(f"{source.symbol}({', '.join([*tensors, *working])});")
-        for op in self._turn.scatters:
-            output, row = self._turn.output(op.operands[0]), op.operands[2]
+        for op in self._iteration.scatters:
+            output, row = self._iteration.output(op.operands[0]), op.operands[2]
             if output is not None and not self._at(row).startswith(f"out{output} "):
                 lines.append(f"copy(out{output} + t * {byte_size(row)}, {self._at(row)}, {byte_size(row)});")
-        for value in self._turn.carried:
-            given = self._turn.given(value)
+        for value in self._iteration.carried:
+            given = self._iteration.given(value)
             if given != value:
                 lines.append(f"{self._place[value]} = {self._at(given)};")
         for index in range(len(self._buffered)):
@@ -156,11 +158,11 @@ class LoopWriter:
         return lines
 
     def _after(self) -> list[str]:
-        """What the last turn gives becomes a result."""
+        """What the last iteration gives becomes a result."""
         return [
             f"copy(out{output}, {self._place[value]}, {byte_size(value)});"
-            for value in self._turn.carried
-            if (output := self._turn.output(value)) is not None
+            for value in self._iteration.carried
+            if (output := self._iteration.output(value)) is not None
         ]
 
     def _prototype(self, symbol: str) -> list[str]:

@@ -54,8 +54,8 @@ class PlainMovement(_Movement):
     """On cores without vectors: loops of C, which the compiler knows well."""
 
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
-        """The numbers that are open: `unroll`, elements of a row in a turn; where there are several boxes, whether
-        their `loops` are one where they are alike."""
+        """The numbers that are open: `unroll`, elements of a row in an iteration; where there are several boxes,
+        whether their `loops` are one where they are alike."""
         found: dict[str, tuple[Choice, ...]] = {"unroll": _WRITTEN_OUT}
         return found | ({"loops": ("together", "apart")} if len(self.boxes) > 1 else {})
 
@@ -83,8 +83,8 @@ class VectorMovement(_Movement):
     """On cores with vectors; see `sketches.movement`."""
 
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
-        """The numbers that are open: `unroll`, vectors in a turn of a loop over many, and `ahead`, loads that run a
-        turn ahead.
+        """The numbers that are open: `unroll`, vectors in an iteration of a loop over many, and `ahead`, loads that run
+        an iteration ahead.
 
         Where a box has no neighbors on both sides, `walk`: `scatter` reads vectors, `gather` writes them; and `strip`,
         elements along these vectors that all other loops of the box move before the next ones, 0 for all of them.

@@ -52,7 +52,7 @@ class NibbleHalvesSketch:
     def steps(self, knobs: Knobs) -> Iterator[str]:
         channels, unroll, high = int(knobs["channels"]), int(knobs["unroll"]), knobs["scale"] == "high"
         if self.group // _WORD % unroll:
-            raise RefusedError(f"a group of {self.group} weights has no turns of {unroll} words")
+            raise RefusedError(f"a group of {self.group} weights has no iterations of {unroll} words")
         return nibble_halves(
             NibbleHalves(self.geometry.pixels, self.geometry.depth, self.group, channels, unroll, high)
         )

@@ -29,7 +29,7 @@ NIBBLES = "nibbles"
 _SUMS = (64, 128, 32)
 """In scratch memory at a time, about."""
 _MOST_INSTRUCTIONS = 960
-"""Of a turn, so that it is in the reach of its end."""
+"""Of an iteration, so that it is in the reach of its end."""
 _MOST_SUMS = 3
 """Of groups that are several vectors, beside as many sums of all groups."""
 _CODE = 2
@@ -79,9 +79,9 @@ class NibbleSketch(VectorConv2d):
             int(knobs[name]) for name in ("width", "block", "unroll", "finish", "ahead", "finish_ahead")
         )
         if block % (self.lanes * finish) and finish > 1:
-            raise RefusedError(f"a block of {block} channels has no turns of {finish} vectors")
+            raise RefusedError(f"a block of {block} channels has no iterations of {finish} vectors")
         if finish_ahead and block <= self.lanes * max(finish, LANES // self.lanes):
-            raise RefusedError("there is no further turn of which loads could run ahead")
+            raise RefusedError("there is no further iteration of which loads could run ahead")
         rows = PixelRows(
             self.geometry.pixels, self.channels, self.geometry.depth, self.result, 1, width, 1, 1, block, 1, unroll, 0,
             finish, ahead, finish_ahead,
@@ -89,10 +89,10 @@ class NibbleSketch(VectorConv2d):
         found = NibbleRows(rows, self.group)
         if width > _MOST_SUMS and found.chunks > 1 and found.groups > 1:
             raise RefusedError(f"{width} sums of groups, and as many of all, find no registers")
-        if max(self._turn(found, part) for part in row_parts(rows)) > _MOST_INSTRUCTIONS:
-            raise RefusedError("a turn is too long")
-        if ahead and all(found.turns(part) < 2 for part in row_parts(rows)):
-            raise RefusedError("there is no further turn of which loads could run ahead")
+        if max(self._iteration(found, part) for part in row_parts(rows)) > _MOST_INSTRUCTIONS:
+            raise RefusedError("an iteration is too long")
+        if ahead and all(found.iterations(part) < 2 for part in row_parts(rows)):
+            raise RefusedError("there is no further iteration of which loads could run ahead")
         return found
 
     def steps(self, knobs: Knobs) -> Iterator[str]:
@@ -111,7 +111,7 @@ class NibbleSketch(VectorConv2d):
 
     def _instructions(self, s: NibbleRows) -> int:
         """About the instructions of its code."""
-        return sum(self._turn(s, part) + 40 * s.rows.finish for part in row_parts(s.rows))
+        return sum(self._iteration(s, part) + 40 * s.rows.finish for part in row_parts(s.rows))
 
     def moved(self, knobs: Knobs) -> Sequence[Walk]:
         """A loop over the channels for each pixel."""
@@ -130,15 +130,17 @@ class NibbleSketch(VectorConv2d):
         """About its cycles: one for each instruction, and what the finish does."""
         sums = 0.0
         for part in row_parts(s.rows):
-            turn, blocks = self._turn(s, part), part.channels / part.block
+            iteration, blocks = self._iteration(s, part), part.channels / part.block
             tiles = part.block // s.width(part)
-            sums += blocks * (tiles * (s.turns(part) * turn + _ENTRY) if s.rows.unroll else tiles * turn + 2 * _ENTRY)
+            sums += blocks * (
+                tiles * (s.iterations(part) * iteration + _ENTRY) if s.rows.unroll else tiles * iteration + 2 * _ENTRY
+            )
         finish = self.channels / FOUR * (12 + 3 / s.rows.finish + (s.rows.finish_ahead == 0))
         copy = s.rows.depth / LANES * 3 * s.copied
         return self.geometry.pixels * (sums + finish + copy)
 
-    def _turn(self, s: NibbleRows, part: RowPart) -> int:
-        """About the instructions of a turn."""
+    def _iteration(self, s: NibbleRows, part: RowPart) -> int:
+        """About the instructions of an iteration."""
         width, groups = s.width(part), s.rows.unroll or s.groups
         shared = 2 if s.chunks == 1 or width > 1 else 2 * width
         return groups * (s.chunks * (shared + 5 * width) + 2 * width) + (0 if s.rows.unroll else width + 4)

@@ -26,12 +26,12 @@ _TILES = {"2x2": (2, 2, False), "4x1": (4, 1, True), "2x1": (2, 1, True), "1x1":
 _LARGEST = 11
 """Rows and columns of a window."""
 _MOST_TILES = 14
-"""That a turn computes."""
+"""That an iteration computes."""
 _BLOCKS = (16, 32, 48, 64, 96, 128, 192)
-_PRODUCT, _MOVED, _TILE, _TURN, _ENTRY = 2, 1, 9, 8, 60
+_PRODUCT, _MOVED, _TILE, _ITERATION, _ENTRY = 2, 1, 9, 8, 60
 """Cycles of a product or a patch, of one that moves on, of four results, of a channel, of the loop over these."""
 _PAIRED = 5
-"""Cycles more of a turn in which fours become bytes two by two, beside one less of each."""
+"""Cycles more of an iteration in which fours become bytes two by two, beside one less of each."""
 _COPY, _PIXEL = 16, 16
 """Cycles of four vectors that are interleaved, and of the loop over vectors of a pixel."""
 
@@ -50,9 +50,9 @@ class PatchSketch:
         return algorithms.depthwise(self.geometry, self.multiples, self.epilogue, by_element=True)
 
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
-        """The numbers that are open: `tile`, the results that share a patch; `part`, those of a row that a turn over
-        channels computes; `packed` vectors in a turn of the copy; `paired`, whether fours of results become bytes two
-        by two; `block`, channels whose strips are made together."""
+        """The numbers that are open: `tile`, the results that share a patch; `part`, those of a row that an iteration
+        over channels computes; `packed` vectors in an iteration of the copy; `paired`, whether fours of results become
+        bytes two by two; `block`, channels whose strips are made together."""
         g = self.geometry
         return {
             "tile": tuple(_TILES),
@@ -92,7 +92,7 @@ class PatchSketch:
         if t.part < t.across or g.rows < t.rows or t.tiles > _MOST_TILES:
             raise RefusedError(f"{t.part} results in {g.rows} rows are no tiles of {t.rows} by {t.across}")
         bytes_ = result.element == "i8" and not result.clamped and not result.table
-        if t.paired and not (bytes_ and t.part >= t.turn and t.rows * t.across == FOUR and not t.large):
+        if t.paired and not (bytes_ and t.part >= t.iteration and t.rows * t.across == FOUR and not t.large):
             raise RefusedError("no two fours of results become bytes together")
         if t.multiples > 1 and not t.whole:
             raise RefusedError("several results of a channel have no blocks of channels")
@@ -113,13 +113,13 @@ class PatchSketch:
         several = -(-t.extent[1] // (PAIR if t.deep else FOUR)) * (t.groups if t.large else 1)
         patches, products = several * (t.across if t.cells else 1), FOUR * several
         moved = products - patches if t.deep else 0
-        turn = t.tiles * (_PRODUCT * (products + patches) + _MOVED * moved + _TILE) + _TURN
-        turn += t.paired * (_PAIRED - t.tiles)
+        iteration = t.tiles * (_PRODUCT * (products + patches) + _MOVED * moved + _TILE) + _ITERATION
+        iteration += t.paired * (_PAIRED - t.tiles)
         vectors = t.inside * t.block / LANES
         copies = t.groups * (vectors * (_COPY + 2 / t.packed) + _PIXEL * StripCopy(t, 0).entered)
         strips, blocks = -(-g.rows // t.rows), g.channels // t.block
         parts = (t.multiples if t.several else 1) * g.columns // t.part
-        return g.batch * blocks * strips * (parts * (turn * t.turns + _ENTRY) + copies)
+        return g.batch * blocks * strips * (parts * (iteration * t.iterations + _ENTRY) + copies)
 
 
 def patch_sketch(

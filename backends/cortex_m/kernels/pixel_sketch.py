@@ -34,9 +34,9 @@ _SETTLED = ("finish", "ahead", "finish_ahead")
 _NUMBERS = itemgetter("together", "share", "block", "repeats", "unroll", "held", *_SETTLED)
 _PLACES = ("params", "scratch")
 _MOST_INSTRUCTIONS, _MOST_REPEATED = 960, 420
-"""Of a turn, so that it is in the reach of its end; and of several blocks of sums, which gain little more."""
+"""Of an iteration, so that it is in the reach of its end; and of several blocks of sums, which gain little more."""
 _AHEAD, _FINISH_AHEAD = 2, 3
-"""Loads that most often run a turn ahead of the sums, and of the finish."""
+"""Loads that most often run an iteration ahead of the sums, and of the finish."""
 _MOST_WIDTH = 7
 """Sums that registers hold."""
 _MOST_HELD = 6
@@ -51,8 +51,8 @@ _ENTRY = 14
 _LONG = 64
 """Elements of a window whose sums have room for their biases."""
 _BEGUN, _TIGHT = 3, 2
-"""Cycles that a turn waits for biases with which its sums begin, and a block of sums whose instructions take nearly as
-long as its products, or whose vectors leave few registers."""
+"""Cycles that an iteration waits for biases with which its sums begin, and a block of sums whose instructions take
+nearly as long as its products, or whose vectors leave few registers."""
 _COPIED = 0.27
 """Cycles of a byte that is copied."""
 
@@ -144,11 +144,13 @@ class PixelSketch(VectorConv2d):
                 yield from (map(partial(self.usual, {**first, "weights": place}), others) for place in places)
 
     def usual(self, first: Knobs, others: Knobs) -> dict[str, Choice]:
-        """All numbers, with the loads that most often run a turn ahead, where there is one."""
+        """All numbers, with the loads that most often run an iteration ahead, where there is one."""
         (pixels, width), block, together = tile_sizes(str(first["tile"])), int(first["block"]), int(first["together"])
-        turns = self._turns(self.tiles(together, pixels), block, width, int(others["repeats"]), int(others["unroll"]))
-        finishes = self._finish_turns(block, self.lanes * int(first["finish"]), together, int(others["share"]))
-        return {**first, **others, "ahead": _AHEAD * (turns > 1), "finish_ahead": _FINISH_AHEAD * finishes}
+        iterations = self._iterations(
+            self.tiles(together, pixels), block, width, int(others["repeats"]), int(others["unroll"])
+        )
+        finishes = self._finish_iterations(block, self.lanes * int(first["finish"]), together, int(others["share"]))
+        return {**first, **others, "ahead": _AHEAD * (iterations > 1), "finish_ahead": _FINISH_AHEAD * finishes}
 
     def some_together(self, choices: Sequence[Choice], row: int, pixels: int, width: int, block: int) -> list[int]:
         """Pixels whose sums lie in scratch memory at a time: for the least work, the most for little more, the most of
@@ -170,14 +172,15 @@ class PixelSketch(VectorConv2d):
         """Tiles of pixels that a hardware loop may go over."""
         return together // pixels
 
-    def _turns(self, tiles: int, block: int, width: int, repeats: int, unroll: int) -> int:
-        """Of the hardware loop of the sums: over channels, or over tiles of pixels where a turn takes all of these."""
+    def _iterations(self, tiles: int, block: int, width: int, repeats: int, unroll: int) -> int:
+        """Of the hardware loop of the sums: over channels, or over tiles of pixels where an iteration takes all of
+        these."""
         if unroll:
             return self.depth // self.window_lanes // unroll
-        short, turns = self.depth % self.window_lanes, block // width // repeats
-        return tiles if turns == 1 and not short else turns
+        short, iterations = self.depth % self.window_lanes, block // width // repeats
+        return tiles if iterations == 1 and not short else iterations
 
-    def _finish_turns(self, block: int, lanes: int, together: int, share: int) -> bool:
+    def _finish_iterations(self, block: int, lanes: int, together: int, share: int) -> bool:
         """Whether there are several of the finish of whole vectors."""
         return not self.parts and (block > lanes or (share < together and together % share == 0))
 
@@ -202,18 +205,18 @@ class PixelSketch(VectorConv2d):
         if pixels * width == _MOST_WIDTH and short:
             raise RefusedError(f"{_MOST_WIDTH} sums leave no register for a mask")
         if block // width % repeats:
-            raise RefusedError(f"a block of {block} channels has no turns of {repeats * width}")
+            raise RefusedError(f"a block of {block} channels has no iterations of {repeats * width}")
         if finish > 1 and block % (self.lanes * finish):
-            raise RefusedError(f"a block of {block} channels has no turns of {finish} vectors")
+            raise RefusedError(f"a block of {block} channels has no iterations of {finish} vectors")
         if unroll and (held or repeats > 1):
             raise RefusedError("where a hardware loop goes over the depth, no vector stays")
         instructions = ((unroll or vectors) * (pixels * width + pixels + width) + pixels * width) * repeats
         if instructions > (_MOST_INSTRUCTIONS if repeats == 1 else _MOST_REPEATED):
-            raise RefusedError(f"a turn of {instructions} instructions is too long")
-        if (ahead and self._turns(self.tiles(together, pixels), block, width, repeats, unroll) < 2) or (
-            finish_ahead and not self._finish_turns(block, self.lanes * finish, together, share)
+            raise RefusedError(f"an iteration of {instructions} instructions is too long")
+        if (ahead and self._iterations(self.tiles(together, pixels), block, width, repeats, unroll) < 2) or (
+            finish_ahead and not self._finish_iterations(block, self.lanes * finish, together, share)
         ):
-            raise RefusedError("there is no further turn of which loads could run ahead")
+            raise RefusedError("there is no further iteration of which loads could run ahead")
         if (held + short) * pixels + max(ahead, width > 1) > _MOST_HELD:
             raise RefusedError(f"{held} vectors of {pixels} pixels leave no registers")
         result = replace(self.result, begun=knobs["bias"] == "sums")
@@ -307,14 +310,14 @@ class PixelSketch(VectorConv2d):
         products = vectors * g.pixels * g.width
         crowded = max(0.0, 1 - 5 * abs(products - loads) / max(products, loads))
         stores = g.pixels * (g.width / 2 if g.width % 2 == 0 else g.width)
-        turn = 2 * max(products, loads) + _CROWDED * crowded + 0.9 * stores + 1.3 / g.repeats
-        turn += 10 + 4 * vectors / s.unroll if s.unroll else 2 * (s.ahead == 0)
+        iteration = 2 * max(products, loads) + _CROWDED * crowded + 0.9 * stores + 1.3 / g.repeats
+        iteration += 10 + 4 * vectors / s.unroll if s.unroll else 2 * (s.ahead == 0)
         if s.result.begun:
-            turn += _begun(g, 2 * max(products, loads) - products - loads - 2 * stores)
+            iteration += _begun(g, 2 * max(products, loads) - products - loads - 2 * stores)
         left = s.together % s.pixels
         calls = 1 if g.pixels == left and g.behind.endswith("p") else s.together // s.pixels
         around = _ENTRY + 2 * staying + 4 * (s.short > 0)
-        return calls * g.channels / g.width * turn + (1 if g.over_tiles else calls) * around
+        return calls * g.channels / g.width * iteration + (1 if g.over_tiles else calls) * around
 
     def _vectors(self, part: RowPart) -> float:
         """Cycles of the finish of whole vectors."""

@@ -22,7 +22,7 @@ class _Loops:
         self.g, self.s = g, s
         strips = g.rows / s.strip.tall if s.strip and not s.strip.tile else 1.0
         rows, tiles = g.rows / strips * g.columns / s.row, s.row / s.together
-        self.turns = {"batch": g.batch, "strip": strips, "y": rows, "x": tiles, "n": s.channels / s.block}
+        self.iterations = {"batch": g.batch, "strip": strips, "y": rows, "x": tiles, "n": s.channels / s.block}
         self.order = ["batch", "strip", "y", "x", "n"]
         if s.blocks_outside:
             self.order = ["batch", "strip", *(["n", "y"] if s.copied or s.strip else ["y", "n"]), "x"]
@@ -32,7 +32,7 @@ class _Loops:
     @property
     def loops(self) -> tuple[float, ...]:
         return (
-            *(float(self.turns[name]) for name in self.order),
+            *(float(self.iterations[name]) for name in self.order),
             self.s.together / self.s.pixels,
             self.s.block / self.s.width,
         )

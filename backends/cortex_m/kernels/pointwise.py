@@ -35,8 +35,8 @@ class Pointwise(ProgramFamily):
     but those that TOSA defines up to an error bound.
 
     Operands have the result's shape, or one element along any of its axes. Knobs: `lanes`, bits of a lane; `unroll`,
-    vectors of a turn; `beside`, how many of them alternate; `params`, whether tables and constants are read where they
-    lie (`in_place`) or copied first (`scratch`).
+    vectors of an iteration; `beside`, how many of them alternate; `params`, whether tables and constants are read where
+    they lie (`in_place`) or copied first (`scratch`).
     """
 
     name = "pointwise"

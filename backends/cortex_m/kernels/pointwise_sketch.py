@@ -23,9 +23,9 @@ from tosaic.tuner.space import Choice
 
 _UNROLLED = (4, 2, 1, 8)
 _VECTORS = (2, 1, 4, 8)
-"""Vectors of a turn."""
-_TURN, _ALONE = 4, 2
-"""What a turn takes beside its vectors, and what each waits that no other one runs beside."""
+"""Vectors of an iteration."""
+_ITERATION, _ALONE = 4, 2
+"""What an iteration takes beside its vectors, and what each waits that no other one runs beside."""
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,13 @@ class PointwiseSketch:
         return self.made
 
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
-        """The number that is open: `unroll`, elements of a turn."""
+        """The number that is open: `unroll`, elements of an iteration."""
         return {"unroll": _UNROLLED}
 
     def steps(self, knobs: Knobs) -> Iterator[str]:
         elements, factor = self.made.loop("x").extent, int(knobs["unroll"])
         if factor > elements:
-            raise RefusedError(f"{elements} elements have no turn of {factor}")
+            raise RefusedError(f"{elements} elements have no iteration of {factor}")
         return unrolled(elements, factor)
 
     def cost(self, knobs: Knobs) -> float:
@@ -89,8 +89,8 @@ class LaneSketch:
         return self.made
 
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
-        """The numbers that are open: `lanes`, the bits of a lane; `unroll`, vectors of a turn; `beside`, how many of
-        them take turns; `params`, whether tables are read where they lie, or copied first."""
+        """The numbers that are open: `lanes`, the bits of a lane; `unroll`, vectors of an iteration; `beside`, how many
+        of them take turns; `params`, whether tables are read where they lie, or copied first."""
         return {
             "lanes": tuple(bits for bits in (16, 8, 32) if bits >= self.narrowest),
             "unroll": _VECTORS,
@@ -102,14 +102,14 @@ class LaneSketch:
     def steps(self, knobs: Knobs) -> Iterator[str]:
         lanes, unroll, beside = (int(knobs[name]) for name in ("lanes", "unroll", "beside"))
         if unroll % beside or (unroll > 1 and unroll * VECTOR // lanes > self.made.loop("x").extent):
-            raise RefusedError(f"no turn has {unroll} vectors, {beside} of them side by side")
+            raise RefusedError(f"no iteration has {unroll} vectors, {beside} of them side by side")
         vectors = Vectors(lanes, unroll, beside, knobs["params"] == "scratch", str(knobs["isa"]))
         return in_lanes(self.made, vectors)
 
     def cost(self, knobs: Knobs) -> float:
         """Instructions of an element, about."""
         lanes, unroll, beside = (int(knobs[name]) for name in ("lanes", "unroll", "beside"))
-        return (_instructions(self, lanes) + _TURN / unroll + _ALONE / beside) * lanes
+        return (_instructions(self, lanes) + _ITERATION / unroll + _ALONE / beside) * lanes
 
 
 @lru_cache(maxsize=256)

@@ -209,7 +209,7 @@ def _products(tile: Tile, high: bool, parts: int) -> Iterator[str]:
 
 
 def _steps_of(core: Core) -> tuple[Choice, ...]:
-    """Steps of the depth in a block: more where a turn moves its sums to high registers and back."""
+    """Steps of the depth in a block: more where an iteration moves its sums to high registers and back."""
     return (*_UNROLLED, 64) if core.baseline else _UNROLLED
 
 

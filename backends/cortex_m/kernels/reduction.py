@@ -27,7 +27,7 @@ _OPS = {
 class Reduction(ProgramFamily):
     """One reduction of int8, int16 or int32 to one element a row; sums are of int32, or of what a RESCALE by 1 widens.
 
-    With MVE its variants are `rows`, which turns over rows, and `vectors`, which turns over the vectors of each.
+    With MVE its variants are `rows`, which iterates over rows, and `vectors`, which iterates over the vectors of each.
     """
 
     name = "reduction"

@@ -17,9 +17,9 @@ from tosaic.tuner.space import Choice
 
 _UNROLLED = (4, 8, 2, 1)
 _TOGETHER = (1, 2, 4, 3, 8, 6, 12, 16)
-"""In a turn; those first that are compared first: where cycles are near, less code is preferred."""
+"""In an iteration; those first that are compared first: where cycles are near, less code is preferred."""
 _MOST_VECTORS = 120
-"""Of a turn."""
+"""Of an iteration."""
 
 
 @dataclass(frozen=True)
@@ -44,12 +44,12 @@ class ReductionSketch(_Reduction):
     """On cores without vectors."""
 
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
-        """The number that is open: `unroll`, elements of a turn."""
+        """The number that is open: `unroll`, elements of an iteration."""
         return {"unroll": _UNROLLED}
 
     def steps(self, knobs: Knobs) -> Iterator[str]:
         if int(knobs["unroll"]) > self.length:
-            raise RefusedError(f"{self.length} elements have no turn of {knobs['unroll']}")
+            raise RefusedError(f"{self.length} elements have no iteration of {knobs['unroll']}")
         return scalar(self.length, int(knobs["unroll"]))
 
     def cost(self, knobs: Knobs) -> float:
@@ -69,42 +69,42 @@ class _VectorSketch(_Reduction):
         return Rows(self.rows, self.length, self.lanes, self.op != "add", self.dtype, together, ahead)
 
     @abstractmethod
-    def turns(self, together: int) -> int:
-        """How many turns of `together` rows or vectors there are."""
+    def iterations(self, together: int) -> int:
+        """How many iterations of `together` rows or vectors there are."""
 
     def cost(self, knobs: Knobs) -> float:
         together, ahead = (int(number) for number in knobs.values())
-        turns = self.turns(together)
-        if not turns or (ahead and turns == 1):
-            raise RefusedError(f"there is no turn of {together} to run {ahead} loads ahead")
+        iterations = self.iterations(together)
+        if not iterations or (ahead and iterations == 1):
+            raise RefusedError(f"there is no iteration of {together} to run {ahead} loads ahead")
         return abs(ahead - 1) + _TOGETHER.index(together) / 4
 
 
 class RowsSketch(_VectorSketch):
-    """Turns over the rows; see `sketches.reductions.by_rows`."""
+    """Iterations over the rows; see `sketches.reductions.by_rows`."""
 
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
-        """The numbers that are open: `rows` in a turn, and `ahead`, loads that run a turn ahead."""
+        """The numbers that are open: `rows` in an iteration, and `ahead`, loads that run an iteration ahead."""
         return {"rows": (1, 2, 4, 3), "ahead": (1, 2, 0, 3, 4)}
 
-    def turns(self, together: int) -> int:
+    def iterations(self, together: int) -> int:
         return self.rows // together
 
     def steps(self, knobs: Knobs) -> Iterator[str]:
         rows, vectors = int(knobs["rows"]), -(-self.length // self.lanes)
         if rows * vectors > _MOST_VECTORS:
-            raise RefusedError(f"a turn of {rows * vectors} vectors is too long")
+            raise RefusedError(f"an iteration of {rows * vectors} vectors is too long")
         return by_rows(self.numbers(rows, int(knobs["ahead"])))
 
 
 class VectorsSketch(_VectorSketch):
-    """Turns over the vectors of a row; see `sketches.reductions.by_vectors`."""
+    """Iterations over the vectors of a row; see `sketches.reductions.by_vectors`."""
 
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
-        """The numbers that are open: `vectors` in a turn, and `ahead`, loads that run a turn ahead."""
+        """The numbers that are open: `vectors` in an iteration, and `ahead`, loads that run an iteration ahead."""
         return {"vectors": _TOGETHER, "ahead": (1, 2, 0, 3, 4)}
 
-    def turns(self, together: int) -> int:
+    def iterations(self, together: int) -> int:
         return self.length // (together * self.lanes)
 
     def steps(self, knobs: Knobs) -> Iterator[str]:

@@ -42,7 +42,7 @@ class ResidentSketch(VectorConv2d):
         if found.staying > _MOST_STAYING + (held == FOUR and found.vectors == 1):
             raise RefusedError(f"{found.staying} vectors that stay leave no registers")
         if found.row - found.rest < 2 * unroll:
-            raise RefusedError(f"{found.row} pixels have no turns of {unroll}")
+            raise RefusedError(f"{found.row} pixels have no iterations of {unroll}")
         return found
 
     def steps(self, knobs: Knobs) -> Iterator[str]:

@@ -36,7 +36,8 @@ class ResizeSketch:
 
     @property
     def in_halves(self) -> bool:
-        """Whether a compiler with vectors of eight halves finds turns for most of them, and no product beyond these."""
+        """Whether a compiler with vectors of eight halves finds iterations for most of them, and no product beyond
+        these."""
         what = self.what
         narrow = what.narrow is not None and what.narrow.factor == 1
         return narrow and (what.channels % HALVES == 0 or what.channels >= _MANY)
@@ -45,7 +46,7 @@ class ResizeSketch:
         return self.what.program()
 
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
-        """The numbers that are open: `unroll`, elements in a turn; `scale`, the form of the RESCALE.
+        """The numbers that are open: `unroll`, elements in an iteration; `scale`, the form of the RESCALE.
 
         With MVE the compiler makes vectors of loops of single elements.
         """
@@ -54,7 +55,7 @@ class ResizeSketch:
     def steps(self, knobs: Knobs) -> Iterator[str]:
         count, what = int(knobs["unroll"]), self.what
         if count > what.row:
-            raise RefusedError(f"rows of {what.row} have no turn of {count}")
+            raise RefusedError(f"rows of {what.row} have no iteration of {count}")
         yield "place(S, r)"
         if knobs["scale"] == "high":
             yield "rewrite(out, high)"
@@ -77,20 +78,20 @@ class GatheredPixels:
         return self.what.program()
 
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
-        """The numbers that are open: `vectors` in a turn; `ahead`, loads that run a turn ahead."""
+        """The numbers that are open: `vectors` in an iteration; `ahead`, loads that run an iteration ahead."""
         return {"vectors": (4, 3, 2, 1), "ahead": (4, 2, 0, 1, 3)}
 
     def steps(self, knobs: Knobs) -> Iterator[str]:
         vectors, elements = int(knobs["vectors"]), self.what.elements
         if HALVES * vectors > elements:
-            raise RefusedError(f"a row of {elements} has no turn of {vectors} vectors")
+            raise RefusedError(f"a row of {elements} has no iteration of {vectors} vectors")
         return gathered(GatheredRow(elements, vectors, int(knobs["ahead"]), self.what.wide, self._average))
 
     def cost(self, knobs: Knobs) -> float:
-        """Vectors that are computed, and what a turn takes beside, and waits."""
+        """Vectors that are computed, and what an iteration takes beside, and waits."""
         vectors, ahead = int(knobs["vectors"]), int(knobs["ahead"])
-        turns = -(-self.what.elements // (HALVES * vectors))
-        return turns * (vectors + 1 / (1 + ahead))
+        iterations = -(-self.what.elements // (HALVES * vectors))
+        return iterations * (vectors + 1 / (1 + ahead))
 
     @property
     def _average(self) -> PoolAverage:

@@ -27,9 +27,9 @@ _FEW_SUMS, _MOST_SUMS = 64, 256
 _BLOCKS = 3
 """Sizes that are looked at."""
 _AHEAD, _FINISH_AHEAD = 1, 3
-"""Loads that most often run a turn ahead of the sums, and of the finish."""
+"""Loads that most often run an iteration ahead of the sums, and of the finish."""
 _MOST_INSTRUCTIONS = 960
-"""Of a turn, so that it is in the reach of its end."""
+"""Of an iteration, so that it is in the reach of its end."""
 _MOST_WIDTH = 7
 """Sums that registers hold."""
 _MOST_HELD = 6
@@ -80,17 +80,17 @@ class RowSketch(VectorConv2d):
         if width == _MOST_WIDTH and depth % self.window_lanes:
             raise RefusedError(f"{width} sums leave no register for a mask")
         if block // width % repeats:
-            raise RefusedError(f"a block of {block} channels has no turns of {repeats * width}")
+            raise RefusedError(f"a block of {block} channels has no iterations of {repeats * width}")
         if block % (self.lanes * finish) and finish > 1:
-            raise RefusedError(f"a block of {block} channels has no turns of {finish} vectors")
+            raise RefusedError(f"a block of {block} channels has no iterations of {finish} vectors")
         if unroll and (held or repeats > 1):
             raise RefusedError("where a hardware loop goes over the depth, no vector stays")
         instructions = (unroll or vectors) * (2 * width + 1) * repeats
         if instructions > _MOST_INSTRUCTIONS and (not unroll or unroll > 1):
-            raise RefusedError(f"a turn of {instructions} instructions is too long")
-        turns = depth // self.window_lanes // unroll if unroll else block // width // repeats
-        if (ahead and turns < 2) or (finish_ahead and block <= self.lanes * max(finish, LANES // self.lanes)):
-            raise RefusedError("there is no further turn of which loads could run ahead")
+            raise RefusedError(f"an iteration of {instructions} instructions is too long")
+        iterations = depth // self.window_lanes // unroll if unroll else block // width // repeats
+        if (ahead and iterations < 2) or (finish_ahead and block <= self.lanes * max(finish, LANES // self.lanes)):
+            raise RefusedError("there is no further iteration of which loads could run ahead")
         if held + ahead > _MOST_HELD + 1:
             raise RefusedError(f"{held} vectors that stay leave no registers")
         return PixelRows(
@@ -119,8 +119,8 @@ class RowSketch(VectorConv2d):
     def _instructions(self, s: PixelRows) -> int:
         """About the instructions of its code."""
         rest = s.block % s.width
-        turns = (2 * s.width + 1) * s.repeats + (2 * rest + 1) * (rest > 0)
-        return (s.unroll or -(-s.depth // s.lanes)) * turns + 40 * s.finish
+        iterations = (2 * s.width + 1) * s.repeats + (2 * rest + 1) * (rest > 0)
+        return (s.unroll or -(-s.depth // s.lanes)) * iterations + 40 * s.finish
 
     def moved(self, knobs: Knobs) -> Sequence[Walk]:
         """One loop over the channels."""
@@ -136,14 +136,18 @@ class RowSketch(VectorConv2d):
 
     def _cycles(self, s: PixelRows) -> float:
         """About its cycles: what the multiplier, or the loads, take, and what the finish does."""
-        turns, rest = divmod(s.block, s.width)
-        block = turns * self._turn(s, s.width) + (self._turn(s, rest) + _ENTRY if rest else 0) + 2 * (_ENTRY + s.held)
+        iterations, rest = divmod(s.block, s.width)
+        block = (
+            iterations * self._iteration(s, s.width)
+            + (self._iteration(s, rest) + _ENTRY if rest else 0)
+            + 2 * (_ENTRY + s.held)
+        )
         finish = s.channels / FOUR * (12 + 3 / s.finish + (s.finish_ahead == 0))
         if s.parts:
             finish = joined_cycles(s.channels, s.parts)
         return s.channels / s.block * s.sums * block + finish
 
-    def _turn(self, s: PixelRows, width: int) -> float:
+    def _iteration(self, s: PixelRows, width: int) -> float:
         """Cycles of the sums of so many channels."""
         vectors = -(-s.depth // s.lanes)
         loads = vectors * (width + 1)

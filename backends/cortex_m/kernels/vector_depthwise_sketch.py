@@ -28,7 +28,7 @@ from tosaic.tuner.space import Choice
 _AHEAD = (2, 0, 1, 3, 4)
 _MOST_VECTORS, _MOST_PRODUCTS, _MOST_CODE = 8, 200, 5000
 _LONG = 1500
-"""Instructions of all tiles, of which no loads run ahead: last turns would have code of their own."""
+"""Instructions of all tiles, of which no loads run ahead: last iterations would have code of their own."""
 _VECTOR = 16
 """Bytes of a vector."""
 _BLOCK, _BESIDE = 16, 0.02
@@ -59,7 +59,7 @@ class _LinedSketch(ABC):
         """The numbers that are open: `turned`, whether the core's loop is over `channels` or over `columns`; `rows` and
         `columns` of results in a tile; `edges`, whether results whose windows reach beyond the image are in tiles of
         their own, or of `whole` size; `once`, what is read once in a tile: `weights`, or elements of the `image`, too;
-        `weights`, where they are read; `ahead`, loads that run a turn ahead."""
+        `weights`, where they are read; `ahead`, loads that run an iteration ahead."""
         g = self.geometry
         return {
             "turned": ("channels", "columns"),
@@ -92,8 +92,8 @@ class _LinedSketch(ABC):
             if not axis.tiles and axis.size > 1 and all(axis.size > part for part in axis.parts):
                 raise RefusedError(f"no part of an image has {axis.size} {name}")
         turned = "n" if knobs["turned"] == "channels" else "x"
-        if turned == "x" and not any(across.turns(part) > 1 for part in range(len(across.parts))):
-            raise RefusedError("columns have no turns")
+        if turned == "x" and not any(across.iterations(part) > 1 for part in range(len(across.parts))):
+            raise RefusedError("columns have no iterations")
         t = LinedWindows(
             g.channels,
             g.kernel,
@@ -109,7 +109,7 @@ class _LinedSketch(ABC):
             self.strip(rows),
         )
         if t.ahead and turned == "n" and t.channels // t.lanes < 2:
-            raise RefusedError("channels have no turns to run ahead of")
+            raise RefusedError("channels have no iterations to run ahead of")
         _, code = self._priced(t)
         if code > (_LONG if t.ahead else _MOST_CODE):
             raise RefusedError(f"{code} instructions are too many")
@@ -146,19 +146,19 @@ class _LinedSketch(ABC):
             products = halves * len(places) + halves * results * (not floats)
             issued = loads + integers + products
             code += issued
-            turn = max(2 * loads, 2 * integers, 2 * products, issued)
-            outer, turns, tail = some * others, t.channels // t.lanes, False
+            iteration = max(2 * loads, 2 * integers, 2 * products, issued)
+            outer, iterations, tail = some * others, t.channels // t.lanes, False
             if t.turned == "x":
-                outer, turns, tail = some * turns, others, last
-            cycles += outer * (_BLOCK * (1 + (tail and turns > 1)) + turns * (turn + 1))
+                outer, iterations, tail = some * iterations, others, last
+            cycles += outer * (_BLOCK * (1 + (tail and iterations > 1)) + iterations * (iteration + 1))
             if t.channels % t.lanes:
-                cycles += some * others * (turn + _BLOCK)
+                cycles += some * others * (iteration + _BLOCK)
         return g.batch * (cycles + (t.strip.cycles if t.strip else 0)), code
 
     def _tiles(self, axis: int, each: TiledAxis) -> list[tuple[tuple[tuple[int, ...], ...], int, bool]]:
         """Of each part what a tile sees, how many there are, and whether the last starts early."""
         return [
-            (lines_of(self.geometry, axis, each.start(part), each.tile(part)), each.turns(part), each.early(part))
+            (lines_of(self.geometry, axis, each.start(part), each.tile(part)), each.iterations(part), each.early(part))
             for part in range(len(each.parts))
         ]
 

@@ -50,9 +50,9 @@ class _VectorPool(PoolProgram):
         return REGISTERS["q"] // BYTES[self.dtype]
 
     def lanes(self, vectors: int) -> ChannelLanes:
-        """Channels of so many vectors in a turn."""
+        """Channels of so many vectors in an iteration."""
         if vectors > 1 and vectors * self.count > self.geometry.channels:
-            raise RefusedError(f"{self.geometry.channels} channels have no turns of {vectors * self.count}")
+            raise RefusedError(f"{self.geometry.channels} channels have no iterations of {vectors * self.count}")
         return ChannelLanes(self.dtype, self.count, self.geometry.channels, vectors, self.averaged)
 
     @cached_property
@@ -115,7 +115,8 @@ class TiledPool(_VectorPool):
 
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
         """The numbers that are open: `turned`, whether the core's loop is over `channels` or over `columns`; `vectors`
-        of channels in a turn, `rows` and `columns` of results in a tile; `ahead`, loads that run a turn ahead."""
+        of channels in an iteration, `rows` and `columns` of results in a tile; `ahead`, loads that run an iteration
+        ahead."""
         g = self.geometry
         return {
             "turned": ("channels", "columns"),
@@ -140,10 +141,10 @@ class TiledPool(_VectorPool):
         if len(down.parts) * len(across.parts) > _MOST_PARTS:
             raise RefusedError(f"{len(down.parts)} x {len(across.parts)} parts of an image are too many")
         turned = "n" if knobs["turned"] == "channels" else "x"
-        if turned == "x" and not any(across.turns(part) > 1 for part in range(len(across.parts))):
-            raise RefusedError("columns have no turns")
-        if turned == "n" and lanes.turns - lanes.early < 2 and knobs["ahead"]:
-            raise RefusedError("channels have no turns to run ahead of")
+        if turned == "x" and not any(across.iterations(part) > 1 for part in range(len(across.parts))):
+            raise RefusedError("columns have no iterations")
+        if turned == "n" and lanes.iterations - lanes.early < 2 and knobs["ahead"]:
+            raise RefusedError("channels have no iterations to run ahead of")
         return TiledWindows(lanes, ImageTiles(down, across, turned), int(knobs["ahead"]))
 
     def steps(self, knobs: Knobs) -> Iterator[str]:
@@ -165,11 +166,13 @@ class TiledPool(_VectorPool):
             loads, results = sum(each.halves is None for each in joins), len(rows) * len(columns)
             issued = len(joins) + results * finish
             code += issued * t.lanes.vectors
-            turn = max(2 * (loads + results), 2 * (len(joins) - loads + results * integers), issued) * t.lanes.vectors
-            outer, turns, tail = some * others, t.lanes.turns, t.lanes.early
+            iteration = (
+                max(2 * (loads + results), 2 * (len(joins) - loads + results * integers), issued) * t.lanes.vectors
+            )
+            outer, iterations, tail = some * others, t.lanes.iterations, t.lanes.early
             if t.tiles.turned == "x":
-                outer, turns, tail = some * t.lanes.turns, others, last
-            cycles += outer * (_BLOCK * (1 + (tail and turns > 1)) + turns * (turn + 1))
+                outer, iterations, tail = some * t.lanes.iterations, others, last
+            cycles += outer * (_BLOCK * (1 + (tail and iterations > 1)) + iterations * (iteration + 1))
         if code > _MOST_CODE:
             raise RefusedError(f"{code} instructions are too many")
         return self.geometry.batch * cycles
@@ -178,7 +181,7 @@ class TiledPool(_VectorPool):
         """Of each part what a tile sees, how many there are, and whether the last starts early."""
         for part in range(len(each.parts)):
             lines = lines_of(self.geometry, axis, each.start(part), each.tile(part))
-            yield lines, each.turns(part), each.early(part)
+            yield lines, each.iterations(part), each.early(part)
 
 
 @lru_cache(maxsize=4096)
@@ -200,7 +203,8 @@ class WalkedPool(_VectorPool):
         return replace(found, factors=(begun, *found.factors[1:]), centered=False, begun=True)
 
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
-        """The numbers that are open: `vectors` of channels in a turn, and `ahead`, loads that run a turn ahead."""
+        """The numbers that are open: `vectors` of channels in an iteration, and `ahead`, loads that run an iteration
+        ahead."""
         return {"vectors": self._vectors(), "ahead": _AHEAD}
 
     def _walked(self, knobs: Knobs) -> WalkedWindow:
@@ -208,7 +212,7 @@ class WalkedPool(_VectorPool):
         if any(g.pad):
             raise RefusedError("windows reach beyond the image")
         w = WalkedWindow(self.lanes(int(knobs["vectors"])), g.kernel, g.kernel[1] == g.width, int(knobs["ahead"]))
-        if w.turns < 2:
+        if w.iterations < 2:
             raise RefusedError("a window of one element is no loop")
         return w
 
@@ -218,15 +222,15 @@ class WalkedPool(_VectorPool):
     def cost(self, knobs: Knobs) -> float:
         w, g = self._walked(knobs), self.geometry
         finish, _ = self._finish()
-        each = w.lanes.vectors * (2 * self.taps + 3 * finish) + _BLOCK + w.turns
-        return g.batch * g.rows * g.columns * w.lanes.turns * each * (1 + _AHEAD.index(w.ahead) * _BESIDE)
+        each = w.lanes.vectors * (2 * self.taps + 3 * finish) + _BLOCK + w.iterations
+        return g.batch * g.rows * g.columns * w.lanes.iterations * each * (1 + _AHEAD.index(w.ahead) * _BESIDE)
 
 
 class SteppedPool(_VectorPool):
     """A row of a window at a time; see `sketches.pools.stepped`."""
 
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
-        """The number that is open: `vectors` of channels in a turn."""
+        """The number that is open: `vectors` of channels in an iteration."""
         return {"vectors": self._vectors()}
 
     def _stepped(self, knobs: Knobs) -> SteppedWindow:
@@ -242,7 +246,7 @@ class SteppedPool(_VectorPool):
     def cost(self, knobs: Knobs) -> float:
         s, g = self._stepped(knobs), self.geometry
         row = s.lanes.vectors * (4 + 2 * g.kernel[1]) + _BLOCK
-        return g.batch * g.rows * g.columns * s.lanes.turns * (g.kernel[0] * row + 40)
+        return g.batch * g.rows * g.columns * s.lanes.iterations * (g.kernel[0] * row + 40)
 
 
 def vector_pools(

@@ -30,8 +30,8 @@ _TILES = tuple(
 _UNROLLED = (8, 4, 2, 1, 6, 12, 16, 3)
 _FEW = 100
 """Elements of windows that are written out in all parts of an image."""
-_MOST_TURN, _MOST_CODE = 960, 1000
-"""Instructions of a turn, so that it is in the reach of its end, and of all blocks."""
+_MOST_ITERATION, _MOST_CODE = 960, 1000
+"""Instructions of an iteration, so that it is in the reach of its end, and of all blocks."""
 _UNLIKELY, _BESIDE, _CODE = 0.01, 0.0001, 0.05
 """The shares of loads that run ahead otherwise than most often, and of weights that are copied, which a choice costs;
 and cycles that an instruction less is worth."""
@@ -68,8 +68,8 @@ class FloatProduct:
 
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
         """The numbers that are open: `tile`, pixels x channels of the sums in vectors; `unroll`, elements of the depth
-        in a turn; `load`, whether elements are loaded two by two; `ahead`, loads that run a turn ahead; `weights`,
-        where a block of them is read for all pixels."""
+        in an iteration; `load`, whether elements are loaded two by two; `ahead`, loads that run an iteration ahead;
+        `weights`, where a block of them is read for all pixels."""
         sizes = ((tile, *tile_sizes(tile)) for tile in _TILES)
         return {
             "tile": tuple(tile for tile, p, n in sizes if p <= self.geometry.columns and n - LANES < self.channels),
@@ -112,14 +112,14 @@ class FloatProduct:
             raise RefusedError("one result alone is no vector that has bounds")
         if t.kept and (t.several or one or not t.constant or t.depth == 1 or (copied and len(t.parts) > 1)):
             raise RefusedError("weights that several parts read are not copied")
-        if t.kept and self.geometry.rows * t.across.turns(0) == 1:
+        if t.kept and self.geometry.rows * t.across.iterations(0) == 1:
             raise RefusedError("weights that are read once are not copied")
         if t.pairs and (t.unroll % 2 or self.depth % 2 or one):
             raise RefusedError(f"{t.unroll} of {self.depth} elements are no pairs")
         if t.several and len(t.parts) > 1:
             raise RefusedError(f"parts of an image have whole blocks, not {self.channels} channels")
-        if (turn := max(each.turn for _, each in self._blocks(t))) > _MOST_TURN:
-            raise RefusedError(f"a turn of {turn} instructions is too long")
+        if (iteration := max(each.iteration for _, each in self._blocks(t))) > _MOST_ITERATION:
+            raise RefusedError(f"an iteration of {iteration} instructions is too long")
         if (code := self._instructions(t)) > _MOST_CODE:
             raise RefusedError(f"{code} instructions are too many")
 
@@ -133,7 +133,7 @@ class FloatProduct:
     def _cycles(self, t: OuterTiles) -> float:
         """About its cycles."""
         g = self.geometry
-        tiles = g.rows * sum(map(t.across.turns, range(len(t.across.parts))))
+        tiles = g.rows * sum(map(t.across.iterations, range(len(t.across.parts))))
         cycles = sum(times * each.cycles for times, each in self._blocks(t))
         if t.window is not None:
             runs = g.kernel[0] * (1 if t.window.dense else g.kernel[1])
@@ -160,7 +160,7 @@ class FloatProduct:
         return [
             (
                 whole if self.kind == "copied" else lines_of(self.geometry, axis, along.start(part), along.tile(part)),
-                along.turns(part),
+                along.iterations(part),
             )
             for part in range(len(along.parts))
         ]

@@ -24,7 +24,7 @@ IN_PLACE = "_in_place"
 _LONG = 24
 """Bytes of a row of a window of which vectors are full enough."""
 _DEEP = 120
-"""Vectors of a window of which a turn takes all, for some pixels and channels."""
+"""Vectors of a window of which an iteration takes all, for some pixels and channels."""
 _SHALLOW = 64
 """Bytes of a window of which weights may stay in registers."""
 

@@ -81,7 +81,7 @@ def register(b: Buffer, access: Access) -> str:
 
 
 def assembled(body: Statement, buffers: Mapping[str, Buffer], pipeline: Pipeline | None = None) -> Assembly:
-    """The block of a turn whose loops are written out; loads pair where that is no slower on the core's timings.
+    """The block of an iteration whose loops are written out; loads pair where that is no slower on the core's timings.
 
     Raises:
         RefusedError: it takes more registers than there are.
@@ -217,7 +217,7 @@ def _allocated(
     """
     temporaries = [f"t{i}" for i in range(free)]
     try:
-        lines = ordered(InstructionBlock(code, dict(fixed), tuple(f"%[{t}]" for t in temporaries)), None).turn
+        lines = ordered(InstructionBlock(code, dict(fixed), tuple(f"%[{t}]" for t in temporaries)), None).iteration
     except BackendError:
         raise RefusedError(
             f"{len(fixed)} registers that live outside of a block leave {max(free, 0)}, too few for it"

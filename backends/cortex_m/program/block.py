@@ -1,4 +1,4 @@
-"""Instructions on named registers, and blocks of them: straight-line code of one turn of a loop."""
+"""Instructions on named registers, and blocks of them: straight-line code of one iteration of a loop."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ class BlockInstruction:
 
 @dataclass(frozen=True)
 class InstructionBlock:
-    """The code of one turn.
+    """The code of one iteration.
 
     Args:
         body: in the order of their meaning.
         registers: the register of every name that is not a free vector.
         vectors: the vector registers that free vectors may take.
-        opening: what comes before `body` and is executed one turn ahead.
+        opening: what comes before `body` and is executed one iteration ahead.
     """
 
     body: tuple[BlockInstruction, ...]

@@ -50,7 +50,7 @@ def guard_change(before: Program, after: Program, step: Step) -> None:
 
 
 def canonical(program: Program) -> str:
-    """The statements with loops of one turn gone, elements by address, names by first appearance."""
+    """The statements with loops of one iteration gone, elements by address, names by first appearance."""
     return "\n".join(_Canonical(program).lines)
 
 
@@ -94,7 +94,7 @@ class _Canonical:
                 yield "else"
                 yield from self._listed(s.otherwise)
                 yield "end"
-            case For() if s.turns == 1 and s.kind not in BLOCKS:
+            case For() if s.iterations == 1 and s.kind not in BLOCKS:
                 self.values[s.var] = 0
                 yield from self._listed(s.body)
             case For():

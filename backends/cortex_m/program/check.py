@@ -179,11 +179,11 @@ def _reached(
 
 
 def _registers_counted(program: Program) -> None:
-    """Guard: registers have names, which no loop that turns can count."""
+    """Guard: registers have names, which no loop that iterates can count."""
     for s, around in under(program.body):
         if not isinstance(s, Assign | Reduce | Instr):
             continue
-        counted = {f.var for f in loops_of(around) if f.kind in BLOCKS or (f.kind == "each" and f.turns > 1)}
+        counted = {f.var for f in loops_of(around) if f.kind in BLOCKS or (f.kind == "each" and f.iterations > 1)}
         for _, access in touches(s):
             b = program.buffers[access.buffer]
             if b.in_registers and counted & b.address(access.index).names:

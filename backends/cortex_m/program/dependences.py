@@ -1,4 +1,4 @@
-"""What the instructions of a turn need of each other."""
+"""What the instructions of an iteration need of each other."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class DependentInstruction:
         fed_by: those of them whose results it reads.
         gives: the vector that it starts, if any.
         takes: the vectors that it reads or changes.
-        copy: the number of the hoisted load that it repeats for the next turn.
+        copy: the number of the hoisted load that it repeats for the next iteration.
         offsets: those of `fed_by` whose results are the offsets of this gather.
-        ahead: whether it belongs to the next turn.
+        ahead: whether it belongs to the next iteration.
         access: of memory, as the scoreboard sees it.
     """
 
@@ -43,7 +43,8 @@ _AT_ONCE = Timing("alu", 1, 1)
 
 
 def opening_loads(block: InstructionBlock, most: int) -> list[int]:
-    """The first instructions that start a vector from registers as they are when the turn begins, at most so many."""
+    """The first instructions that start a vector from registers as they are when the iteration begins, at most so
+    many."""
     fixed, found, changed = block.registers, list[int](), set[str]()
     for i, instruction in enumerate(block.body):
         touched = {name for name in (*instruction.reads, *instruction.writes) if name in fixed}
@@ -57,7 +58,7 @@ def opening_loads(block: InstructionBlock, most: int) -> list[int]:
 
 
 class Dependences:
-    """The instructions of a turn with values for names: a vector that is written anew is a new value."""
+    """The instructions of an iteration with values for names: a vector that is written anew is a new value."""
 
     def __init__(self, block: InstructionBlock, decode: Decoder | None, hoisted: int) -> None:
         self.block, self.decode = block, decode
@@ -96,8 +97,8 @@ class Dependences:
         """The hoisted loads as they are executed before the loop."""
         return [self.text(load, {self.vector(load): number}, homes) for number, load in enumerate(self.entry)]
 
-    def turn(self, order: Sequence[int], homes: Mapping[int, str]) -> tuple[str, ...]:
-        """The lines of the turn, given the register of each value."""
+    def iteration(self, order: Sequence[int], homes: Mapping[int, str]) -> tuple[str, ...]:
+        """The lines of the iteration, given the register of each value."""
         return tuple(self.text(self.nodes[i].instruction, self.nodes[i].names, homes) for i in order)
 
     def text(self, instruction: BlockInstruction, names: Mapping[str, int], homes: Mapping[int, str]) -> str:

@@ -13,28 +13,30 @@ VECTORS = tuple(f"q{i}" for i in range(8))
 
 def assembly(
     entry: Iterable[str],
-    turn: Iterable[str],
+    iteration: Iterable[str],
     leave: Iterable[str],
-    turns: int | str,
+    iterations: int | str,
     changes: Sequence[str],
     reads: Sequence[str],
     clobbers: Sequence[str],
     constants: Sequence[str] = (),
     vectors: Sequence[str] = VECTORS,
 ) -> list[str]:
-    """C of a statement: `entry`, `turns` times `turn` in a low-overhead loop, `leave`.
+    """C of a statement: `entry`, `iterations` times `iteration` in a low-overhead loop, `leave`.
 
     Args:
-        turns: where it is 1, there is no loop; a C variable among `reads` where only the call knows.
+        iterations: where it is 1, there is no loop; a C variable among `reads` where only the call knows.
         changes: C variables in general registers that the code changes; the text names them `%[variable]`.
         reads: those that it only reads.
-        clobbers: other registers that it changes, besides `vectors` and LR, which counts the turns.
+        clobbers: other registers that it changes, besides `vectors` and LR, which counts the iterations.
         constants: C variables in vector registers that it only reads; the text names them `%q[variable]`.
         vectors: registers that it changes; none of them holds a constant.
     """
-    body = [*turn]
-    if turns not in (0, 1):
-        count = [f"dls lr, %[{turns}]"] if isinstance(turns, str) else [f"movw lr, #{turns}", "dls lr, lr"]
+    body = [*iteration]
+    if iterations not in (0, 1):
+        count = (
+            [f"dls lr, %[{iterations}]"] if isinstance(iterations, str) else [f"movw lr, #{iterations}", "dls lr, lr"]
+        )
         body = [*count, "1:", *body, "le lr, 1b"]
     lines = [f'    "{line}\\n"' for line in [*entry, *body, *leave]]
     low = low_registers(lines)

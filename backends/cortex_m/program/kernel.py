@@ -33,7 +33,7 @@ from tosaic.tuner.space import Choice, Schedule, Variant
 # Schedules that are built to find the one a space begins with, those first that a sketch thinks cheap; a sketch may say
 # otherwise how many are `compared`, and up to how many times the fewest cycles are `near` them.
 _COMPARED = 8
-# Lines of code of those that are built, beyond which no other is: long turns take long to order.
+# Lines of code of those that are built, beyond which no other is: long iterations take long to order.
 _MOST_LINES = 2000
 # Those of them that are looked through for legal ones.
 _TRIED = 64

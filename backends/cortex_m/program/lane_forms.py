@@ -28,7 +28,7 @@ class Form(NamedTuple):
 
 
 class LaneForms:
-    """The forms of what the turns of a loop compute.
+    """The forms of what the iterations of a loop compute.
 
     Args:
         lanes: bits of a lane.
@@ -43,7 +43,7 @@ class LaneForms:
         self._known = dict[Value, Form]()
 
     def definition(self, value: Value) -> Value | None:
-        """What a number of a turn is computed as; None of others."""
+        """What a number of an iteration is computed as; None of others."""
         return self.defined.get(value.buffer) if isinstance(value, Access) else None
 
     def is_scalar(self, value: Value) -> bool:

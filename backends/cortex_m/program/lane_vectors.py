@@ -35,7 +35,7 @@ _MOST_SPREAD = 4
 
 
 class SpreadNumbers:
-    """Vectors of one number each, which are filled in a turn of a loop before anything else; and new constants.
+    """Vectors of one number each, which are filled in an iteration of a loop before anything else; and new constants.
 
     Args:
         home: the loop.
@@ -86,7 +86,7 @@ class SpreadNumbers:
 
 
 class LaneVectors:
-    """The registers of one vector of turns of a loop, and the statements on them.
+    """The registers of one vector of iterations of a loop, and the statements on them.
 
     Args:
         prefix: begins the names of registers.

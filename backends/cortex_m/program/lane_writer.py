@@ -15,12 +15,12 @@ _IN_PLACE = ("at_least", "at_most", "max_nan", "min_nan")
 
 
 class LaneWriter:
-    """One vector of turns of a loop.
+    """One vector of iterations of a loop.
 
     Args:
         forms: of what is computed.
         out: the registers and the statements.
-        first, left: the first of the turns, and how many there are.
+        first, left: the first of the iterations, and how many there are.
     """
 
     def __init__(self, forms: LaneForms, out: LaneVectors, first: int, left: int) -> None:
@@ -28,7 +28,7 @@ class LaneWriter:
         self.parts = dict[tuple[Value, int, Form | None], Access]()
 
     def write(self) -> None:
-        """Write what the turns store.
+        """Write what the iterations store.
 
         Raises:
             RefusedError: lanes have no way to compute it.
@@ -79,18 +79,18 @@ class LaneWriter:
     def _place(self, access: Access, bits: int, part: int, lane: Affine) -> Access:
         """The element of memory that is one of a part of numbers of so many bits."""
         parts, place, left = bits // self.forms.lanes, 0, part
-        turn = lane * parts
+        iteration = lane * parts
         while parts > 1:
             parts //= 2
             place, left = place + parts * (left % 2), left // 2
-        where = {self.forms.loop.var: turn + place + self.first}
+        where = {self.forms.loop.var: iteration + place + self.first}
         return Access(access.buffer, tuple(i.at(where) for i in access.index))
 
     def _lanes(self, access: Access, bits: int) -> int:
         """Elements of a vector that exist in memory; numbers in parts lie in whole vectors.
 
         Raises:
-            RefusedError: there are none in the lanes behind the last turn.
+            RefusedError: there are none in the lanes behind the last iteration.
         """
         if bits == self.forms.lanes:
             return self.left

@@ -1,4 +1,5 @@
-"""What a tree says about the order of its turns: which may change places, which may run twice, what a turn touches."""
+"""What a tree says about the order of its iterations: which may change places, which may run twice, what an iteration
+touches."""
 
 from __future__ import annotations
 
@@ -87,10 +88,11 @@ def _place(use: Use, depth: int) -> tuple[object, ...]:
 
 
 def why_not_apart(program: Program, loop: For, *names: str) -> str:
-    """Why turns over variables of loops at or in `loop` depend on each other; empty where they do not, or only add up.
+    """Why iterations over variables of loops at or in `loop` depend on each other; empty where they do not, or only add
+    up.
 
-    Turns are apart where a variable alone counts a dimension of every buffer that they write, or addresses it from one
-    place, in strides that no other loop inside reaches across. Of several variables, each buffer may have its own.
+    Iterations are apart where a variable alone counts a dimension of every buffer that they write, or addresses it from
+    one place, in strides that no other loop inside reaches across. Of several variables, each buffer may have its own.
     """
     windows = any(isinstance(s, Instr) for s in walk(loop))
     for b, found in changed_in(program, loop):
@@ -98,7 +100,7 @@ def why_not_apart(program: Program, loop: For, *names: str) -> str:
         if any(_counts_dimension(found, var) for var in counted):
             continue
         if not _joins(found) and not any(_strided(b, found, var) for var in names):
-            return f"turns of {' and '.join(f'`{var}`' for var in names)} meet in {b.name}"
+            return f"iterations of {' and '.join(f'`{var}`' for var in names)} meet in {b.name}"
     return ""
 
 
@@ -109,7 +111,8 @@ def _joins(found: Sequence[Use]) -> bool:
 
 
 def changed_in(program: Program, loop: For) -> list[tuple[Buffer, list[Use]]]:
-    """The buffers from outside that turns of a loop write or add to, each with its uses; loops are those from it on."""
+    """The buffers from outside that iterations of a loop write or add to, each with its uses; loops are those from it
+    on."""
     own, by_buffer = own_buffers(loop.body), dict[str, list[Use]]()
     for use in uses(loop):
         by_buffer.setdefault(use.access.buffer, []).append(use)
@@ -124,7 +127,7 @@ def _counts_dimension(found: Sequence[Use], var: str) -> bool:
 
 
 def _strided(b: Buffer, found: Sequence[Use], var: str) -> bool:
-    """Whether turns over `var` touch different elements of a buffer."""
+    """Whether iterations over `var` touch different elements of a buffer."""
     addresses = [(b.address(use.access.index), use.loops) for use in found]
     bases = {where.at({f.var: 0 for f in loops}) for where, loops in addresses}
     strides = {where[var] for where, _ in addresses}
@@ -144,29 +147,30 @@ def _strided(b: Buffer, found: Sequence[Use], var: str) -> bool:
 
 
 def _least_distance(loop: For) -> int:
-    """Between the positions of two turns."""
-    return loop.last - (loop.turns - 2) * loop.step if loop.early and loop.turns > 1 else loop.step
+    """Between the positions of two iterations."""
+    return loop.last - (loop.iterations - 2) * loop.step if loop.early and loop.iterations > 1 else loop.step
 
 
 def why_not_repeatable(program: Program, loop: For) -> str:
-    """Why a turn may not run twice; empty where it begins all that it adds to, or reads of what it writes, or is one of
-    a greatest or a least number."""
+    """Why an iteration may not run twice; empty where it begins all that it adds to, or reads of what it writes, or is
+    one of a greatest or a least number."""
     if why := why_not_apart(program, loop, loop.var):
         return why
     for b, found in changed_in(program, loop):
         again = _joins(found) and found[0].how != "add"
         if not again and reads_old(b, [use._replace(loops=use.loops[1:]) for use in found]):
-            return f"a turn of `{loop.var}` adds to, or reads, what it did not begin of {b.name}"
+            return f"an iteration of `{loop.var}` adds to, or reads, what it did not begin of {b.name}"
     return ""
 
 
 def reads_old(b: Buffer, found: Sequence[Use]) -> bool:
-    """Whether the uses of a buffer in a turn, in order, read or add to an element that none before surely wrote."""
+    """Whether the uses of a buffer in an iteration, in order, read or add to an element that none before surely
+    wrote."""
     return any(use.how != "write" and not _begun(b, use, found[:number]) for number, use in enumerate(found))
 
 
 def _begun(b: Buffer, use: Use, before: Sequence[Use]) -> bool:
-    """Whether all elements of a use are written before: in the same turns of the loops that both stand in."""
+    """Whether all elements of a use are written before: in the same iterations of the loops that both stand in."""
     where, written = b.address(use.access.index), dict[int, set[int]]()
     for other in before:
         if other.how != "write" or not other.sure:
@@ -183,13 +187,13 @@ def _fixed(where: Affine, loops: Sequence[For]) -> Affine:
 
 
 def covers(b: Buffer, found: Sequence[Use], size: int) -> bool:
-    """Whether the uses of a buffer in a turn surely write so many elements."""
+    """Whether the uses of a buffer in an iteration surely write so many elements."""
     writes = [use for use in found if use.how == "write" and use.sure]
     return len(set().union(*(elements_of(b.address(use.access.index), use.loops) for use in writes))) == size
 
 
 def elements_of(where: Affine, loops: Sequence[For]) -> set[int]:
-    """All values of an address as its loops turn; variables of other loops count as 0."""
+    """All values of an address as its loops iteration; variables of other loops count as 0."""
     found = {where.const}
     for f in loops:
         if factor := where[f.var]:
@@ -198,7 +202,7 @@ def elements_of(where: Affine, loops: Sequence[For]) -> set[int]:
 
 
 class Window(NamedTuple):
-    """What a turn touches along one dimension: of `extent` elements from `base` on, one in each `step`.
+    """What an iteration touches along one dimension: of `extent` elements from `base` on, one in each `step`.
 
     Args:
         dense: whether none of these is left out.
@@ -220,7 +224,7 @@ class Window(NamedTuple):
 
 
 def window_of(indices: Sequence[tuple[Affine, Sequence[For]]]) -> Window:
-    """The window of some indices, each with the loops inside of the turn.
+    """The window of some indices, each with the loops inside of the iteration.
 
     Raises:
         RefusedError: they begin at two places that move apart.
@@ -243,7 +247,7 @@ def window_of(indices: Sequence[tuple[Affine, Sequence[For]]]) -> Window:
 
 
 def windows_inside(program: Program, loop: For, b: Buffer, windows: Sequence[Window]) -> None:
-    """Guard: what turns of a loop touch of a buffer lies inside of it, as boxes too.
+    """Guard: what iterations of a loop touch of a buffer lies inside of it, as boxes too.
 
     Raises:
         RefusedError: conditions keep accesses inside, which say nothing of a whole window.

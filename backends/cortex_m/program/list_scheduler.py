@@ -1,8 +1,8 @@
 """The list scheduler: blocks of instructions on named registers, ordered for an in-order core.
 
 A vector that an instruction writes without reading it is a new value and gets any free register; every other name
-stands for one register. Loads that open the turn may be hoisted into the turn before, so that no loop waits for them;
-or all code that opens it is, and the end of a turn runs beside the beginning of the next.
+stands for one register. Loads that open the iteration may be hoisted into the iteration before, so that no loop waits
+for them; or all code that opens it is, and the end of an iteration runs beside the beginning of the next.
 """
 
 from __future__ import annotations
@@ -28,33 +28,33 @@ _PRIORITIES = ("busiest", "loads", "free", "longest", "first")
 vectors of sums; what others wait for longest; what stands first. All are compared."""
 _WINDOW = 48
 """How many of the instructions that stand next are chosen from."""
-_NO_FIT = "the vectors of a turn do not fit the registers"
+_NO_FIT = "the vectors of an iteration do not fit the registers"
 
 
 @dataclass(frozen=True)
 class Ordered:
-    """A block in the order of execution: `entry` once before the loop, `turn` in each turn.
+    """A block in the order of execution: `entry` once before the loop, `iteration` in each iteration.
 
-    `last` is a turn that begins no other one.
+    `last` is an iteration that begins no other one.
     """
 
     entry: tuple[str, ...]
-    turn: tuple[str, ...]
+    iteration: tuple[str, ...]
     last: tuple[str, ...]
 
 
 @lru_cache(maxsize=1024)
-def ordered(block: InstructionBlock, pipeline: Pipeline | None, hoisted: int = 0, turns: int = 1) -> Ordered:
+def ordered(block: InstructionBlock, pipeline: Pipeline | None, hoisted: int = 0, iterations: int = 1) -> Ordered:
     """List scheduling on the core's timings.
 
     Where lifetimes interlock so that the registers do not hold them, fewer vectors live at a time, then each gets its
-    register as it starts, then some are kept for what is under way, and then fewer loads are hoisted. Of a short turn,
-    the best of several such orders is taken; where there is none, what is given.
+    register as it starts, then some are kept for what is under way, and then fewer loads are hoisted. Of a short
+    iteration, the best of several such orders is taken; where there is none, what is given.
 
     Args:
         pipeline: timings; None keeps the order that is given.
-        hoisted: how many of the loads that open the turn are executed one turn ahead, at most.
-        turns: of the loop; 1 of code that is none.
+        hoisted: how many of the loads that open the iteration are executed one iteration ahead, at most.
+        iterations: of the loop; 1 of code that is none.
 
     Raises:
         BackendError: the vectors do not fit the registers.
@@ -80,8 +80,10 @@ def ordered(block: InstructionBlock, pipeline: Pipeline | None, hoisted: int = 0
             if pipeline is None or (prefers == _PRIORITIES[-1] and len(order) > _WORTH_COMPARING):
                 break
         if homes_of:
-            found_of = {order: graph.turn(order, homes) for order, homes in homes_of.items()}
-            best = min(found_of, key=lambda order: loop_cycles(found_of[order], pipeline, turns) if pipeline else 0)
+            found_of = {order: graph.iteration(order, homes) for order, homes in homes_of.items()}
+            best = min(
+                found_of, key=lambda order: loop_cycles(found_of[order], pipeline, iterations) if pipeline else 0
+            )
             entry = _opened(block, pipeline, graph) if block.opening else graph.loads(homes_of[best])
             last = [line for line, i in zip(found_of[best], best, strict=True) if not graph.nodes[i].ahead]
             return Ordered(tuple(entry), found_of[best], tuple(last))
@@ -94,7 +96,7 @@ def _opened(block: InstructionBlock, pipeline: Pipeline | None, graph: Dependenc
     """The instructions of the opening that are executed before the loop."""
     homes = dict(zip(graph.crossing, block.vectors, strict=False))
     free = block.vectors[len(homes) :]
-    return ordered(InstructionBlock(block.opening, {**block.registers, **homes}, free), pipeline).turn
+    return ordered(InstructionBlock(block.opening, {**block.registers, **homes}, free), pipeline).iteration
 
 
 def cycles_of(code: Sequence[str], pipeline: Pipeline) -> int:
@@ -103,11 +105,11 @@ def cycles_of(code: Sequence[str], pipeline: Pipeline) -> int:
 
 
 @lru_cache(maxsize=1024)
-def loop_cycles(turn: tuple[str, ...], pipeline: Pipeline, turns: int) -> int:
-    """Cycles of a loop of so many turns, all but the first of which cost the same."""
-    decoded = _decoded(turn, pipeline)
+def loop_cycles(iteration: tuple[str, ...], pipeline: Pipeline, iterations: int) -> int:
+    """Cycles of a loop of so many iterations, all but the first of which cost the same."""
+    decoded = _decoded(iteration, pipeline)
     once = issue_cycles(decoded, pipeline)
-    return once + (turns - 1) * (issue_cycles(decoded * 2, pipeline) - once) if turns > 1 else once
+    return once + (iterations - 1) * (issue_cycles(decoded * 2, pipeline) - once) if iterations > 1 else once
 
 
 def _decoded(code: Sequence[str], pipeline: Pipeline) -> list[Instruction]:
@@ -140,7 +142,8 @@ class _Order:
 
     Vectors are started in the order in which they stand; at most `most` of them live at a time, and none is started
     from nothing that would leave fewer than `spare` for the results of others. Where `most` is 0, each takes a register
-    as it starts: that in which the next turn finds it, or any that is free, those last that are kept for the next turn.
+    as it starts: that in which the next iteration finds it, or any that is free, those last that are kept for the next
+    iteration.
 
     Attributes:
         lived: the most vectors that lived when one more was allowed.
@@ -304,7 +307,7 @@ def _allocate(graph: Dependences, order: Sequence[int]) -> dict[int, str]:
     ends = {register: len(order) for register in graph.block.vectors}
     for value, register in homes.items():
         starts[register], ends[register] = deaths[value], again[value]
-    # From the end to the start: most vectors live at the end, where hoisted loads meet the last ones of the turn.
+    # From the end to the start: most vectors live at the end, where hoisted loads meet the last ones of the iteration.
     for value in sorted(births, key=lambda value: (-deaths[value], -births[value])):
         if (copied := copies.get(value)) is not None:
             homes[value] = homes[copied]

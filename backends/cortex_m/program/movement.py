@@ -31,7 +31,7 @@ class CopyBox:
         argument: the input they come from; None fills the box with the op's pad value.
         source: the first element in that input.
         result: the first element in the result.
-        axes: the loops, outermost first; none has one turn, and no two neighbors could be one.
+        axes: the loops, outermost first; none has one iteration, and no two neighbors could be one.
     """
 
     argument: int | None
@@ -65,7 +65,7 @@ def movement(boxes: Sequence[CopyBox], sizes: Sequence[int], size: int, dtype: s
     """The program of boxes that fill a result of so many elements.
 
     Inputs, of `sizes`, are `a0`, `a1` ...; in `fill` lies what boxes are filled with, if any are. The loops of box 2
-    are `b2`, which turns once, and inside of it `b2a`, `b2b` ..., one for each axis.
+    are `b2`, which iterates once, and inside of it `b2a`, `b2b` ..., one for each axis.
     """
     arguments = [Buffer(f"a{i}", dtype, (elements,), "in") for i, elements in enumerate(sizes)]
     arguments.append(Buffer("out", dtype, (size,), "out"))

@@ -60,8 +60,8 @@ def moves(program: Program, primitive: type[Primitive], core: Core) -> Iterator[
     """The steps of a primitive on the loops and buffers of a tree, with small numbers; most are not legal.
 
     What comes later goes with what stands before: a loop is of the nest right inside of a loop, touches a buffer, and
-    computes an operation; a number is less than twice a loop's turns, and lanes go with one that assigns numbers; a
-    dimension is one of a buffer, and a type no narrower than its own; rules and operations are those of what a buffer
+    computes an operation; a number is less than twice a loop's iterations, and lanes go with one that assigns numbers;
+    a dimension is one of a buffer, and a type no narrower than its own; rules and operations are those of what a buffer
     is assigned, or operations are of one element. Constants that go with one are of its shape and type. A loop behind a
     type reads a part of what the loop before reads of a buffer. New names are fresh. Buffers that instructions hold
     stay as they are. Registers and instructions are those of the core.
@@ -120,14 +120,14 @@ def _choices(
     buffer = next((program.buffers[name] for name in map(str, before[::-1]) if name in program.buffers), None)
     match kind:
         case str() if kind in LOOPS and before and primitive.takes[len(before) - 1] == "dtype":
-            turn, name = program.loops[str(before[1])][0].body, str(before[0])
-            every = sum(access.buffer == name for _, access in touches(turn))
-            for s in walk(turn):
+            iteration, name = program.loops[str(before[1])][0].body, str(before[0])
+            every = sum(access.buffer == name for _, access in touches(iteration))
+            for s in walk(iteration):
                 if isinstance(s, For) and LOOPS[kind](s) and 0 < sum(a.buffer == name for _, a in touches(s)) < every:
                     yield s.var
         case "made":
-            turn = program.loops[next(name for name in map(str, before[::-1]) if name in program.loops)][0].body
-            yield from (s.buffer.name for s in walk(turn) if isinstance(s, Alloc))
+            iteration = program.loops[next(name for name in map(str, before[::-1]) if name in program.loops)][0].body
+            yield from (s.buffer.name for s in walk(iteration) if isinstance(s, Alloc))
         case str() if kind in LOOPS:
             outer = [program.loops[name][0] for name in map(str, before) if name in program.loops]
             inside = nest_of(outer[-1].body)[0] if outer else program.statements

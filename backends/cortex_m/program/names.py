@@ -24,6 +24,6 @@ _FREE = re.compile(r"(?![tp]\d+$)[A-Za-z](_?[A-Za-z0-9])*")
 def is_free(name: str) -> bool:
     """Whether a loop or a buffer may have a name.
 
-    `t0` and `p0` are registers of a block, `S__0` is a register of `S`, and `x_` counts the turns of an early `x`.
+    `t0` and `p0` are registers of a block, `S__0` is a register of `S`, and `x_` counts the iterations of an early `x`.
     """
     return name not in _TAKEN and _FREE.fullmatch(name) is not None

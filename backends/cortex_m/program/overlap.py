@@ -40,7 +40,8 @@ def overlaps(program: Program) -> tuple[Overlap, ...]:
 
 
 class _Span(NamedTuple):
-    """Bytes of one access: where it begins as loops around turn, how many there are up to its last turn inside."""
+    """Bytes of one access: where it begins as loops around iteration, how many there are up to its last iteration
+    inside."""
 
     written: bool
     start: Affine
@@ -132,8 +133,8 @@ def _behind(before: Sequence[_Span], after: Sequence[_Span]) -> None:
 
 
 def _turned(loop: For, spans: list[_Span]) -> list[_Span]:
-    """The spans of all turns: each turn begins behind what the one before wrote."""
-    for write, read in itertools.product(spans, spans if loop.turns > 1 else ()):
+    """The spans of all iterations: each iteration begins behind what the one before wrote."""
+    for write, read in itertools.product(spans, spans if loop.iterations > 1 else ()):
         if write.written and not read.written:
             moved = read.start.at({loop.var: loop.step}) - write.start.at({loop.var: 0})
             if read.start[loop.var] < write.start[loop.var] or _least(moved) < write.size:

@@ -24,7 +24,7 @@ class PointerUse(NamedTuple):
         key: what tells it from others.
         where: bytes from the start of the buffer.
         stride: bytes from lane to lane.
-        turns: whether it stands in the hardware loop of its block.
+        iterations: whether it stands in the hardware loop of its block.
         behind: whether it stands behind that.
     """
 
@@ -33,7 +33,7 @@ class PointerUse(NamedTuple):
     where: Affine
     row: Row
     stride: int = 1
-    turns: bool = True
+    iterations: bool = True
     behind: bool = False
 
 
@@ -58,7 +58,7 @@ class Pointers:
         starts: by name, where a pointer is before the loop: a buffer, and bytes from its start.
         moving: the pointers that move.
         addresses: by key of the access.
-        advances: what moves pointers at the end of a turn, where no access can.
+        advances: what moves pointers at the end of an iteration, where no access can.
     """
 
     starts: dict[str, tuple[str, Affine]] = field(default_factory=dict)
@@ -93,7 +93,7 @@ class Pointers:
             left = left[len(near) :]
 
     def walk(self, buffer: str, outer: Affine, stride: int, uses: Sequence[PointerUse]) -> None:
-        """Accesses of a turn in order, which move on by `stride` bytes each turn.
+        """Accesses of an iteration in order, which move on by `stride` bytes each iteration.
 
         The pointer goes from each access to the next where that is one step for all of them. Else one of them moves it,
         best the last, and the others stand at a distance from there.
@@ -126,7 +126,7 @@ class Pointers:
         What comes behind a loop has a pointer of its own.
         """
         for row in rows:
-            inside = [number for number, use in enumerate(row) if use.turns]
+            inside = [number for number, use in enumerate(row) if use.iterations]
             behind = row[inside[-1] + 1 :] if inside else []
             if behind:
                 self.chain(buffer, outer, 0, [behind])
@@ -134,12 +134,12 @@ class Pointers:
             for use in row[: len(row) - len(behind)]:
                 reach = min(min(-each.row.reach[0], each.row.reach[1]) for each in row)
                 near = runs and all(abs(use.where.const - other.where.const) <= reach for other in runs[-1])
-                if not near or use.turns != runs[-1][-1].turns:
+                if not near or use.iterations != runs[-1][-1].iterations:
                     runs.append([])
                 runs[-1].append(use)
             ends = [run[-1].where.const for run in runs]
             name = self._named(buffer, outer + ends[0], moving=len(runs) > 1 or stride != 0)
-            back = next((end for run, end in zip(runs, ends, strict=True) if run[0].turns), ends[-1]) + stride
+            back = next((end for run, end in zip(runs, ends, strict=True) if run[0].iterations), ends[-1]) + stride
             for run, end, target in zip(runs, ends, [*ends[1:], back], strict=True):
                 self.addresses.update((use.key, _at(name, use.where.const - end)) for use in run)
                 self._moved(run[-1], name, target - end)
@@ -230,15 +230,15 @@ def planned(uses: Sequence[PointerUse], loop: For | None, spread: Spread = "stan
             found.along(buffer, outer, group)
         elif stride:
             found.walk(buffer, outer, stride, group)
-            # A vector that runs ahead of the last turn may move its pointer once more.
+            # A vector that runs ahead of the last iteration may move its pointer once more.
             strays = loop.ahead and any(formal.memory == "q" for use in group for formal in use.row.formals)
             if not strays and (buffer, outer) not in ahead:
-                ahead[buffer, outer] = stride * loop.turns
+                ahead[buffer, outer] = stride * loop.iterations
         elif not (group[0].behind and found.follow(buffer, outer, ahead.get((buffer, outer)), group)):
             found.still(buffer, outer, group)
     return found
 
 
 def bytes_ahead(use: PointerUse, loop: For, last: Mapping[str, int]) -> int:
-    """How far from the start of its buffer a load begins that is executed for a turn behind the last one."""
+    """How far from the start of its buffer a load begins that is executed for an iteration behind the last one."""
     return use.where.bounds({**last, loop.var: loop.last + loop.step})[1]

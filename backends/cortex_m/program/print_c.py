@@ -41,10 +41,10 @@ _FROM_HIGH = 'INLINE int32_t from_high(int32_t v) { __asm__("" : "+l"(v)); retur
 _FREE, _FREE_LOW = 10, 5
 """Registers that C has for values beside pointers and counters, and those that instructions of 16 bits reach."""
 _LOOP = 3
-"""Instructions of a turn of a loop of C."""
+"""Instructions of an iteration of a loop of C."""
 _LONG = 32
-"""Instructions of assembly that are worth a loop of two turns: clang takes a block for one instruction, and would write
-both turns out."""
+"""Instructions of assembly that are worth a loop of two iterations: clang takes a block for one instruction, and would
+write both iterations out."""
 _PRELUDE = """\
 #include <stdint.h>
 #define INLINE static inline __attribute__((always_inline))
@@ -144,17 +144,17 @@ class Printer:
         if s.kind == "hardware_loop":
             return [f"{pad}{{", *self._vectors(s, depth + 1), f"{pad}}}"]
         self._loops[s.var] = s
-        body = self._times_over(s.turns, partial(self._turn, s, depth + 1))
-        if s.turns == 1:
+        body = self._times_over(s.iterations, partial(self._iteration, s, depth + 1))
+        if s.iterations == 1:
             return [f"{pad}{{", f"{pad}  const int32_t {s.var} = 0;", *body, f"{pad}}}"]
         first = [f"{pad}  const int32_t {s.var} = {name} < {s.last} ? {name} : {s.last};"] if early else []
-        # A comparison for order would tell clang that the second turn is the last one.
+        # A comparison for order would tell clang that the second iteration is the last one.
         within = "!=" if s.extent == 2 * s.step and _assembly_lines(body) > _LONG else "<"
-        turns = f"{pad}for (int32_t {name} = 0; {name} {within} {s.extent}; {name} += {s.step}) {{"
-        return [turns, *first, *body, f"{pad}}}"]
+        iterations = f"{pad}for (int32_t {name} = 0; {name} {within} {s.extent}; {name} += {s.step}) {{"
+        return [iterations, *first, *body, f"{pad}}}"]
 
-    def _turn(self, s: For, depth: int) -> list[str]:
-        if s.turns > 1:
+    def _iteration(self, s: For, depth: int) -> list[str]:
+        if s.iterations > 1:
             self._took(_LOOP, _LOOP + (self.pipeline.taken_branch if self.pipeline else 0))
         return self._block(s.body, depth) if s.kind == "block" else self._print(s.body, depth)
 
@@ -168,7 +168,7 @@ class Printer:
         return lines
 
     def _share(self, conditions: Sequence[Affine]) -> float:
-        """The share of turns in which conditions hold, each on one loop; 1 of others."""
+        """The share of iterations in which conditions hold, each on one loop; 1 of others."""
         found = 1.0
         for var in {name for condition in conditions for name in condition.names}:
             mine = [condition for condition in conditions if condition.names == {var}]

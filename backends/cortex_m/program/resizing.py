@@ -139,8 +139,8 @@ class Resizing:
             *_buffers(self.tables),
             *(() if self.epilogue is None or self.narrow is not None else self.epilogue.constants(())),
         )
-        turn = self._behind_blend(results, total, tall) if self.shared else results
-        return Program(arguments, nested(turn, b=self.batch, y=self.rows.count))
+        iteration = self._behind_blend(results, total, tall) if self.shared else results
+        return Program(arguments, nested(iteration, b=self.batch, y=self.rows.count))
 
     def _behind_blend(self, results: Statement, total: str, tall: int) -> Statement:
         """What reads `V` behind what makes it."""
@@ -206,8 +206,8 @@ class GatheredResizing(Resizing):
             *_buffers(self.tables),
             *self.epilogue.constants(()),
         )
-        turn = self._behind_blend(For("j", self.elements, made), "i32", self.rows.numerator)
-        return Program(arguments, nested(turn, b=self.batch, y=self.rows.count))
+        iteration = self._behind_blend(For("j", self.elements, made), "i32", self.rows.numerator)
+        return Program(arguments, nested(iteration, b=self.batch, y=self.rows.count))
 
 
 @dataclass(frozen=True)

@@ -371,13 +371,13 @@ def loops_of(around: tuple[For | If, ...]) -> tuple[For, ...]:
 
 
 def written_out(statement: Statement) -> Statement:
-    """The tree with loops written out that are marked `unroll`, or turn once."""
+    """The tree with loops written out that are marked `unroll`, or iteration once."""
     return _written_out(statement, {})
 
 
 def _written_out(s: Statement, values: Mapping[str, int]) -> Statement:
     match s:
-        case For() if s.kind == "unroll" or (s.kind == "each" and s.turns == 1):
+        case For() if s.kind == "unroll" or (s.kind == "each" and s.iterations == 1):
             return seq(*(_written_out(s.body, {**values, s.var: position}) for position in s.positions))
         case If():
             s = replace(s, conditions=_at(s.conditions, values))

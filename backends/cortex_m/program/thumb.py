@@ -45,7 +45,7 @@ def is_thumb(body: Statement) -> bool:
 
 
 def thumb(body: Statement, buffers: Mapping[str, Buffer]) -> ThumbBlock:
-    """The block of a turn whose loops are written out.
+    """The block of an iteration whose loops are written out.
 
     Raises:
         RefusedError: it takes more registers than there are.

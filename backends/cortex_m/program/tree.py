@@ -103,7 +103,7 @@ Value: TypeAlias = "Access | Op | int"
 
 Kind = Literal["each", "unroll", "block", "hardware_loop"]
 BLOCKS = ("block", "hardware_loop")
-"""The kinds of loops whose turns are assembly."""
+"""The kinds of loops whose iterations are assembly."""
 
 
 @dataclass(frozen=True)
@@ -111,10 +111,11 @@ class For:
     """`var` takes 0, step, 2 step ... below `extent`.
 
     Args:
-        early: a last turn that would pass the end starts early, and repeats work.
-        kind: `each` is a loop of C, `unroll` is written out, a turn of a `block` is one block of assembly, and a
+        early: a last iteration that would pass the end starts early, and repeats work.
+        kind: `each` is a loop of C, `unroll` is written out, an iteration of a `block` is one block of assembly, and a
             `hardware_loop` is one inside of a block, or a block alone.
-        ahead: of a hardware loop, how many loads that open a turn are executed in the turn before; or the buffer up to
+        ahead: of a hardware loop, how many loads that open an iteration are executed in the iteration before; or the
+        buffer up to
             whose last element all is.
     """
 
@@ -127,13 +128,13 @@ class For:
     ahead: int | str = 0
 
     @property
-    def turns(self) -> int:
+    def iterations(self) -> int:
         return -(-self.extent // self.step)
 
     @property
     def last(self) -> int:
         """The greatest value of `var`."""
-        return self.extent - self.step if self.early else (self.turns - 1) * self.step
+        return self.extent - self.step if self.early else (self.iterations - 1) * self.step
 
     @property
     def positions(self) -> Sequence[int]:
@@ -163,7 +164,8 @@ class Assign:
 
 @dataclass(frozen=True)
 class Reduce:
-    """`target += value`, in any order of turns; sums of floats, products with one rounding, round as the order is."""
+    """`target += value`, in any order of iterations; sums of floats, products with one rounding, round as the order
+    is."""
 
     target: Access
     value: Value

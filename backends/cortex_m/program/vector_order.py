@@ -16,13 +16,14 @@ SHARED = "shared"
 
 
 def behind_loop(parts: Sequence[Sequence[VectorStep]]) -> list[list[VectorStep]]:
-    """The steps before a loop, of a turn, and behind; vectors of a number that are read behind alone are made there."""
-    before, turn, after = parts
-    needed = {name for step in turn for name in (*step.sources, *step.targets)}
+    """The steps before a loop, of an iteration, and behind; vectors of a number that are read behind alone are made
+    there."""
+    before, iteration, after = parts
+    needed = {name for step in iteration for name in (*step.sources, *step.targets)}
     first, behind = list[VectorStep](), list(after)
     for step in reversed(before):
         spread = [formal.memory for formal in step.instr.row.formals] == ["q", "r"]
-        if spread and turn and needed.isdisjoint((*step.sources, *step.targets)):
+        if spread and iteration and needed.isdisjoint((*step.sources, *step.targets)):
             reads = (
                 number for number, other in enumerate(behind) if set(step.targets) & {*other.sources, *other.targets}
             )
@@ -30,7 +31,7 @@ def behind_loop(parts: Sequence[Sequence[VectorStep]]) -> list[list[VectorStep]]
         else:
             first.insert(0, step)
             needed.update((*step.sources, *step.targets))
-    return [first, [*turn], behind]
+    return [first, [*iteration], behind]
 
 
 def sharing_numbers(steps: Sequence[VectorStep], names: Sequence[str], count: int) -> list[VectorStep]:
@@ -112,16 +113,16 @@ def _touched(step: VectorStep) -> tuple[set[str], set[str]]:
 
 
 def running_ahead(
-    turn: Sequence[VectorStep], hoisted: int, fixed: Collection[str], addresses: Mapping[Hashable, Address]
+    iteration: Sequence[VectorStep], hoisted: int, fixed: Collection[str], addresses: Mapping[Hashable, Address]
 ) -> list[VectorStep]:
-    """The steps that the list scheduler lets run ahead: the first that start vectors from registers as a turn finds
-    them.
+    """The steps that the list scheduler lets run ahead: the first that start vectors from registers as an iteration
+    finds them.
 
     Args:
         fixed: names that are no free vectors.
     """
     found, changed = list[VectorStep](), set[str]()
-    for step in turn:
+    for step in iteration:
         address = addresses.get(step)
         pointers = {address.pointer} if address is not None else set[str]()
         touched = {name for name in (*step.sources, *step.targets) if name in fixed} | pointers
@@ -134,14 +135,14 @@ def running_ahead(
     return found
 
 
-def gathers_together(turn: Sequence[VectorStep], free: int) -> list[int]:
-    """How many gathers in a row of a turn could begin at one pointer, each with distances of its own: some of so many
-    vectors hold these, others live all the time."""
-    gathers = [i for i, step in enumerate(turn) if step.instr.row.dense]
+def gathers_together(iteration: Sequence[VectorStep], free: int) -> list[int]:
+    """How many gathers in a row of an iteration could begin at one pointer, each with distances of its own: some of so
+    many vectors hold these, others live all the time."""
+    gathers = [i for i, step in enumerate(iteration) if step.instr.row.dense]
     if len(gathers) < 2:
         return []
-    vectors = {name for name, kind in names_of(turn[: gathers[0]]).items() if kind == "q"}
-    lasting = vectors & {name for step in turn[gathers[-1] :] for name in step.sources}
+    vectors = {name for name, kind in names_of(iteration[: gathers[0]]).items() if kind == "q"}
+    lasting = vectors & {name for step in iteration[gathers[-1] :] for name in step.sources}
     return [several for several in _TOGETHER if several <= min(len(gathers), free - len(lasting) - 1)]
 
 

@@ -56,7 +56,7 @@ _GENERAL = 13
 _LOW = tuple(f"r{i}" for i in range(8))
 _REACH_OF_LOOP = 4000
 """Bytes that LE can jump back."""
-_MOST_TURNS = (1 << 16) - 1
+_MOST_ITERATIONS = (1 << 16) - 1
 _ENTRY = 5
 """Cycles to enter a hardware loop."""
 _LATE = ("vldr", "vdup")
@@ -97,7 +97,7 @@ def vector_block(
         last: the greatest values of the loops around.
 
     Raises:
-        RefusedError: it takes more registers than there are, or a turn is too long.
+        RefusedError: it takes more registers than there are, or an iteration is too long.
     """
     outer = flat(body)
     at = next((i for i, s in enumerate(outer) if isinstance(s, For)), len(outer))
@@ -117,7 +117,7 @@ def vector_block(
 
 
 class _Vectors:
-    """A block as parts: before its loop, a turn, and behind.
+    """A block as parts: before its loop, an iteration, and behind.
 
     Args:
         numbers: the general registers of sums.
@@ -166,12 +166,12 @@ class _Vectors:
             self.taken.add(carry)
         self.homes, self.held = self._homes(), self._held()
         self.free = VECTORS[: len(VECTORS) - len(self.held) - len(self.constants)] or VECTORS[:1]
-        self.first = self._opening() if loop is not None and loop.turns > 1 else 0
+        self.first = self._opening() if loop is not None and loop.iterations > 1 else 0
         if not self.first:
-            turn = 0 if loop is None else 1
-            self.parts[turn] = self._late(self.parts[turn])
+            iteration = 0 if loop is None else 1
+            self.parts[iteration] = self._late(self.parts[iteration])
         found = [(use_of(step, self.buffers), number) for number, part in enumerate(self.parts) for step in part]
-        uses = [use._replace(turns=part == 1, behind=part == 2) for use, part in found if use is not None]
+        uses = [use._replace(iterations=part == 1, behind=part == 2) for use, part in found if use is not None]
         read = {name: None for part in self.names for name, kind in part.items() if kind == "r"}
         self.read = [name for name in read if name not in self.homes]
         if any(name in self.read for part in self.parts for step in part for name in step.targets):
@@ -281,10 +281,10 @@ class _Vectors:
             raise RefusedError(f"{len(held)} vectors stay in registers, of {len(VECTORS)}")
         return dict(zip(held, reversed(VECTORS), strict=False))
 
-    # What runs a turn ahead.
+    # What runs an iteration ahead.
 
     def _opening(self) -> int:
-        """How many instructions of a turn run in the one before: those that a buffer needs to be made first.
+        """How many instructions of an iteration run in the one before: those that a buffer needs to be made first.
 
         Others among them move behind.
         """
@@ -320,7 +320,7 @@ class _Vectors:
         body: Sequence[BlockInstruction],
         opening: Sequence[BlockInstruction] = (),
         hoisted: int = 0,
-        turns: int = 1,
+        iterations: int = 1,
     ) -> Ordered:
         fixed = {name: f"%[{name}]" for name in (*self.pointers.starts, *self.read)}
         fixed |= {each.name: f"%q[{each.name}]" for each in self.constants}
@@ -328,47 +328,46 @@ class _Vectors:
         block = InstructionBlock(tuple(body), registers, self.free, tuple(opening))
         if len(opening_loads(block, hoisted)) == hoisted:
             try:
-                found = ordered(block, self.pipeline, hoisted, turns)
+                found = ordered(block, self.pipeline, hoisted, iterations)
             except BackendError as error:
                 raise RefusedError(error.what) from None
             if len(found.entry) >= hoisted:
                 return found
-        raise RefusedError(f"a turn does not open with {hoisted} loads that can run ahead")
+        raise RefusedError(f"an iteration does not open with {hoisted} loads that can run ahead")
 
     def block(self, last: Mapping[str, int]) -> VectorBlock:
-        before, after = list(self._ordered(self.code[0]).turn), list(self._ordered(self.code[2]).turn)
-        # The mask of the code around; LR counts the turns of a hardware loop.
+        before, after = list(self._ordered(self.code[0]).iteration), list(self._ordered(self.code[2]).iteration)
+        # The mask of the code around; LR counts the iterations of a hardware loop.
         other = "lr" if self.loop is None else "r12"
         if self.mask:
             lanes, bits = self.mask
             before = [f"mov {self.count}, #{lanes}", f"vctp.{bits} {self.count}", *before]
         if self.predicates:
             before = [f"vmrs {other}, p0", *before]
-        turn, turns = tuple[str, ...](), 0
+        iteration, iterations = tuple[str, ...](), 0
         if self.loop is not None:
-            turns = self.loop.turns
+            iterations = self.loop.iterations
             opening = len(self._made(self.parts[1][: self.first]))
             code = [*self.code[1], *self.pointers.advances]
-            hoisted = self.loop.ahead if isinstance(self.loop.ahead, int) and turns > 1 else 0
+            hoisted = self.loop.ahead if isinstance(self.loop.ahead, int) and iterations > 1 else 0
             if isinstance(self.loop.ahead, str) and not opening:
-                raise RefusedError(f"a turn of `{self.loop.var}` does not open with what makes {self.loop.ahead}")
+                raise RefusedError(f"an iteration of `{self.loop.var}` does not open with what makes {self.loop.ahead}")
             if 4 * len(code) > _REACH_OF_LOOP:
                 raise RefusedError(f"a hardware loop of {len(code)} instructions is too long")
-            found = self._ordered(code[opening:], code[:opening], hoisted, turns)
-            turn, before = found.turn, [*before, *found.entry]
+            found = self._ordered(code[opening:], code[:opening], hoisted, iterations)
+            iteration, before = found.iteration, [*before, *found.entry]
             fixed = {*self.homes, *self.held, *self.read}
             ahead = running_ahead(self.parts[1], hoisted, fixed, self.pointers.addresses)
             if self._passes_end(self.parts[1][: self.first] if opening else ahead, last):
-                after, turns = [*found.last, *after], turns - 1
+                after, iterations = [*found.last, *after], iterations - 1
         after = [*after, f"vmsr p0, {other}"] if self.predicates else after
-        if turns > _MOST_TURNS:
-            raise RefusedError(f"a hardware loop of {turns} turns is too long")
-        return VectorBlock(
-            self._statement(before, turn, after, turns), self.pointers, self._cycles(before, turn, after, turns)
-        )
+        if iterations > _MOST_ITERATIONS:
+            raise RefusedError(f"a hardware loop of {iterations} iterations is too long")
+        parts = before, iteration, after, iterations
+        return VectorBlock(self._statement(*parts), self.pointers, self._cycles(*parts))
 
     def _passes_end(self, ahead: Sequence[VectorStep], last: Mapping[str, int]) -> bool:
-        """Whether steps that run ahead of the last turn may read behind a buffer, or write."""
+        """Whether steps that run ahead of the last iteration may read behind a buffer, or write."""
         assert self.loop is not None
         if any(not step.targets for step in ahead):
             return True
@@ -381,19 +380,21 @@ class _Vectors:
                 return True
         return False
 
-    def _statement(self, before: Sequence[str], turn: Sequence[str], after: Sequence[str], turns: int) -> list[str]:
+    def _statement(
+        self, before: Sequence[str], iteration: Sequence[str], after: Sequence[str], iterations: int
+    ) -> list[str]:
         starts, moving = self.pointers.starts, self.pointers.moving
-        used = " ".join([*before, *turn, *after])
+        used = " ".join([*before, *iteration, *after])
         vectors = [v for v in VECTORS if v in used]
         changes = [name for name in starts if name in moving]
         reads = [*(name for name in starts if name not in moving), *self.read]
         numbers = sorted({*self.homes.values()} | self.taken)
         constants = [each.name for each in self.constants]
-        statement = assembly(before, turn, after, turns, changes, reads, numbers, constants, vectors)
+        statement = assembly(before, iteration, after, iterations, changes, reads, numbers, constants, vectors)
         return [*(each.declared for each in self.constants), *statement]
 
-    def _cycles(self, before: Sequence[str], turn: Sequence[str], after: Sequence[str], turns: int) -> int:
+    def _cycles(self, before: Sequence[str], iteration: Sequence[str], after: Sequence[str], iterations: int) -> int:
         if self.pipeline is None:
-            return len(before) + len(turn) * turns + len(after)
+            return len(before) + len(iteration) * iterations + len(after)
         around = sum(cycles_of(part, self.pipeline) for part in (before, after) if part)
-        return around + (loop_cycles(turn, self.pipeline, turns) + _ENTRY if turns else 0)
+        return around + (loop_cycles(iteration, self.pipeline, iterations) + _ENTRY if iterations else 0)

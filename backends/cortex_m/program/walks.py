@@ -57,16 +57,16 @@ def walks(program: Program) -> list[Walk]:
     nests = list[_LoopNest]()
     for around, uses in found.values():
         spans = {key: _span(program.buffers[key.buffer], used, around) for key, used in uses.items()}
-        new = _LoopNest(around, [float(f.turns) for f in around], spans)
+        new = _LoopNest(around, [float(f.iterations) for f in around], spans)
         if not any(nest.goes_on(new) for nest in nests):
             nests.append(new)
     for outer, inner in itertools.permutations(nests, 2):
         inner.take_in(outer)
-    return [Walk(tuple(nest.turns), tuple(_together(nest.spans))) for nest in nests if nest.spans]
+    return [Walk(tuple(nest.iterations), tuple(_together(nest.spans))) for nest in nests if nest.spans]
 
 
 def _moved(program: Program, s: Statement, loops: Sequence[For]) -> dict[Access, Affine]:
-    """By what is looked up where constants alone say: how far that moves on with the turns of the loops that count
+    """By what is looked up where constants alone say: how far that moves on with the iterations of the loops that count
     these. It goes through all of the last dimension."""
     found = dict[Access, Affine]()
     for part in parts_of(s.value) if isinstance(s, Assign | Reduce) else ():
@@ -75,7 +75,9 @@ def _moved(program: Program, s: Statement, loops: Sequence[For]) -> dict[Access,
                 read, length = list(accesses(value)), program.buffers[table.buffer].shape[-1]
                 if all(program.buffers[a.buffer].memory == "const" for a in read):
                     names = {name for a in read for i in a.index for name in i.names}
-                    found[table] = Affine.sum((Affine.of(f.var), length // f.turns) for f in loops if f.var in names)
+                    found[table] = Affine.sum(
+                        (Affine.of(f.var), length // f.iterations) for f in loops if f.var in names
+                    )
     return found
 
 
@@ -89,7 +91,8 @@ class _Key(NamedTuple):
 
 @dataclass
 class _Touched:
-    """What turns touch of a buffer: `size` bytes from byte `first` on in the first turn, `accessed` ones in all."""
+    """What iterations touch of a buffer: `size` bytes from byte `first` on in the first iteration, `accessed` ones in
+    all."""
 
     first: int
     size: int
@@ -105,29 +108,29 @@ class _Touched:
 
 @dataclass
 class _LoopNest:
-    """Loops, outermost first, how often each turns, and what is touched inside."""
+    """Loops, outermost first, how often each iterations, and what is touched inside."""
 
     loops: tuple[For, ...]
-    turns: list[float]
+    iterations: list[float]
     spans: dict[_Key, _Touched]
 
     def goes_on(self, other: _LoopNest) -> bool:
-        """Whether another nest, behind this one, is more turns of one of its loops; these are added then."""
+        """Whether another nest, behind this one, is more iterations of one of its loops; these are added then."""
         depth = len(self.loops)
         apart = next(
             (i for i, (one, new) in enumerate(zip(self.loops, other.loops, strict=False)) if one is not new), None
         )
         if apart is None or len(other.loops) > depth:
             return False
-        more = [*other.turns, *[1.0] * (depth - len(other.turns))]
-        at = next((i for i in range(apart, depth) if more[i] != self.turns[i]), apart)
+        more = [*other.iterations, *[1.0] * (depth - len(other.iterations))]
+        at = next((i for i in range(apart, depth) if more[i] != self.iterations[i]), apart)
         strides = {key: (*span.strides, *[0.0] * (depth - len(span.strides))) for key, span in other.spans.items()}
         constants = {key for key in self.spans.keys() & other.spans.keys() if key.place == "params"}
-        if not constants or not _alike(more, self.turns, at):
+        if not constants or not _alike(more, self.iterations, at):
             return False
         if not all(_alike(strides[key], self.spans[key].strides, at) for key in constants):
             return False
-        self.turns[at] += more[at]
+        self.iterations[at] += more[at]
         for key, span in other.spans.items():
             mine = self.spans.setdefault(key, _Touched(span.first, span.size, strides[key], 0))
             mine.accessed += span.accessed
@@ -136,7 +139,7 @@ class _LoopNest:
         return True
 
     def take_in(self, outer: _LoopNest) -> None:
-        """Read the constants that loops around read, where all turns read what lies right beside."""
+        """Read the constants that loops around read, where all iterations read what lies right beside."""
         depth = len(outer.loops)
         if depth >= len(self.loops) or any(
             one is not other for one, other in zip(self.loops, outer.loops, strict=False)
@@ -155,13 +158,13 @@ def _alike(values: Sequence[float], others: Sequence[float], at: int) -> bool:
 
 
 def _span(b: Buffer, uses: Sequence[_Use], around: Sequence[For]) -> _Touched:
-    """All uses of a buffer as one, from the first byte to the last that a turn touches."""
+    """All uses of a buffer as one, from the first byte to the last that an iteration touches."""
     strides = tuple(float(max(where[f.var] * f.step for where, _ in uses)) for f in around)
     still = {f.var: 0 for f in around}
     ends = [where.at(still).bounds({f.var: f.last for f in loops}) for where, loops in uses]
     first = min(low for low, _ in ends)
     size = max(high for _, high in ends) - first + BYTES[b.dtype]
-    accessed = sum(BYTES[b.dtype] * math.prod(f.turns for f in loops) for _, loops in uses)
+    accessed = sum(BYTES[b.dtype] * math.prod(f.iterations for f in loops) for _, loops in uses)
     return _Touched(first, size, strides, float(accessed))
 
 

@@ -46,7 +46,7 @@ def test_all_schedules_are_exact(tmp_path, options):
 
 def test_what_no_schedule_can_be_is_refused():
     what = FAMILY.vector_sketches(layer_of().workload(FAMILY))["columns"]
-    with pytest.raises(RefusedError, match="a turn has no 2 loads to run ahead"):
+    with pytest.raises(RefusedError, match="an iteration has no 2 loads to run ahead"):
         what.cost({"vectors": 1, "ahead": 2})
     few = FAMILY.vector_sketches(layer_of((1, 9, 6, 1)).workload(FAMILY))["columns"]
     with pytest.raises(RefusedError, match="6 pixels have no 2 vectors"):

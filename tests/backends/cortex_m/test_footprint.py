@@ -27,11 +27,11 @@ def walked(walk: Walk) -> tuple[Counter[str], Counter[str]]:
     bases = {access.of: number << 20 for number, access in enumerate(reversed(walk.accesses))}
     sets: dict[int, dict[int, tuple[str, bool]]] = {}
     filled, written = Counter[str](), Counter[str]()
-    for turns in itertools.product(*(range(int(n)) for n in walk.loops)):
+    for iterations in itertools.product(*(range(int(n)) for n in walk.loops)):
         for access in walk.accesses:
-            if any(turns[len(access.strides) :]):
+            if any(iterations[len(access.strides) :]):
                 continue
-            start = bases[access.of] + sum(int(s) * t for s, t in zip(access.strides, turns, strict=False))
+            start = bases[access.of] + sum(int(s) * t for s, t in zip(access.strides, iterations, strict=False))
             for inner in itertools.product(*(range(int(n)) for n, _ in access.inner)):
                 at = start + sum(int(s) * t for (_, s), t in zip(access.inner, inner, strict=True))
                 for line in range(at // 32, (at + int(access.size) - 1) // 32 + 1):

@@ -44,11 +44,12 @@ def _sum(a: ir.Value, b: ir.Value) -> ir.Value:
     return rescale(wide, "i8", [1 << 30], [31])
 
 
-def _recurrence(turns: int, inputs: int, outputs: int, first: str = "given", results: str = "both") -> Build:
-    """h = (W x + h) / 2, of which each is a row of the result; h before the first turn is an input or a constant."""
+def _recurrence(iterations: int, inputs: int, outputs: int, first: str = "given", results: str = "both") -> Build:
+    """h = (W x + h) / 2, of which each is a row of the result; h before the first iteration is an input or a
+    constant."""
 
     def build(graph: Graph) -> Sequence[ir.Value]:
-        x, dims = graph.input((1, turns, inputs)), (1, 1, 1, outputs)
+        x, dims = graph.input((1, iterations, inputs)), (1, 1, 1, outputs)
         before = graph.input(dims) if first == "given" else graph.const(np.arange(outputs).reshape(dims), "i8")
 
         def step(row: ir.Value, carried: Sequence[ir.Value]) -> tuple[ir.Value, Sequence[ir.Value]]:
@@ -94,7 +95,7 @@ def _kept(graph: Graph) -> Sequence[ir.Value]:
 
 
 def _samples(graph: Graph) -> Sequence[ir.Value]:
-    """The rows of two samples, which no turn finds by its number alone."""
+    """The rows of two samples, which no iteration finds by its number alone."""
     x, before = graph.input((2, 5, 16)), graph.input((2, 1, 1, 16))
 
     def step(row: ir.Value, carried: Sequence[ir.Value]) -> tuple[ir.Value, Sequence[ir.Value]]:
@@ -114,7 +115,7 @@ def _exchange(graph: Graph) -> Sequence[ir.Value]:
 
 
 def _powers(graph: Graph) -> Sequence[ir.Value]:
-    """No rows: x doubles turn by turn."""
+    """No rows: x doubles iteration by iteration."""
     x = graph.input((1, 1, 1, 9))
     with graph.building():
         return counted_loop(4, [x], lambda number, carried: [_sum(carried[0], carried[0])])
@@ -123,7 +124,7 @@ def _powers(graph: Graph) -> Sequence[ir.Value]:
 COVERED: dict[str, Build] = {
     "aligned rows": _recurrence(7, 16, 32),
     "rows that are not aligned": _recurrence(7, 10, 20),
-    "constant before the first turn": _recurrence(5, 32, 16, "constant"),
+    "constant before the first iteration": _recurrence(5, 32, 16, "constant"),
     "rows alone": _recurrence(3, 8, 48, results="rows"),
     "the last state alone": _recurrence(3, 8, 48, results="last"),
     "the last of unaligned states alone": _recurrence(4, 9, 7, "constant", results="last"),

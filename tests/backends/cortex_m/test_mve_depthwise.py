@@ -160,7 +160,7 @@ def test_fours_of_results_become_bytes_two_by_two(tmp_path, shape, options):
         assert "vstrb.32" not in case.source.text
 
 
-def test_what_a_turn_makes_first_may_run_a_turn_ahead_or_is_refused(tmp_path):
+def test_what_a_iteration_makes_first_may_run_a_iteration_ahead_or_is_refused(tmp_path):
     """Numbers share registers, so what reads one must not move behind what writes the next one there."""
     layer = mve_layers.depthwise(np.random.default_rng(23), (1, 5, 5, 64), (3, 3), shifts=(31, 31), pad=SQUARE)
     workload = layer.workload(FAMILY)

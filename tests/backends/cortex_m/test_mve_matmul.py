@@ -34,8 +34,8 @@ def test_random_sizes_zero_points_and_schedules_are_exact(tmp_path):
 
 
 def test_a_transposed_operand_is_read_where_it_lies(tmp_path):
-    """Queries with keys: of a part of a vector, of vectors, of more and less than those, in blocks and turns of any
-    number; with bounds, a table, and a scale by column."""
+    """Queries with keys: of a part of a vector, of vectors, of more and less than those, in blocks and iterations of
+    any number; with bounds, a table, and a scale by column."""
     rng, choose, cases = np.random.default_rng(3), random.Random(0), []
     for batch, rows, depth, columns in [
         (2, 2, 8, 40), (1, 4, 4, 16), (2, 4, 16, 300), (1, 3, 24, 20), (1, 1, 48, 130), (1, 2, 37, 19), (1, 2, 64, 16),
@@ -54,8 +54,8 @@ def test_a_transposed_operand_is_read_where_it_lies(tmp_path):
 
 
 def test_deep_columns_are_read_where_they_lie(tmp_path):
-    """Values with what attention says of each place: a turn of four columns, of one, or of some vectors of one, copies
-    nothing, and is short."""
+    """Values with what attention says of each place: an iteration of four columns, of one, or of some vectors of one,
+    copies nothing, and is short."""
     rng, cases = np.random.default_rng(5), []
     for batch, rows, depth, columns in [
         (2, 2, 512, 8),
@@ -114,7 +114,7 @@ def test_columns_that_stay_in_registers_are_exact(tmp_path):
         assert outcome.exact, outcome
 
 
-def test_a_turn_of_all_columns_is_one_of_a_loop_over_tiles_of_rows(tmp_path):
+def test_a_iteration_of_all_columns_is_one_of_a_loop_over_tiles_of_rows(tmp_path):
     knobs = {
         "tile": "3x2", "together": 11, "share": 1, "block": 16, "weights": "params", "unroll": 0, "held": 1,
         "bias": "results", "finish": 1, "ahead": 1, "finish_ahead": 0,

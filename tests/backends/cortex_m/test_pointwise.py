@@ -352,7 +352,7 @@ def test_tables_in_slow_memory_are_copied_where_there_is_room():
 
 
 def _instructions(result: Value, size: int, arguments: int, unroll: int, beside: int, core: Core = CORE) -> list[str]:
-    """The vector instructions of a turn of a value of 64 elements, in lanes of 32 bits."""
+    """The vector instructions of an iteration of a value of 64 elements, in lanes of 32 bits."""
     program, _ = pointwise_lanes(Elementwise(result, (64,), size), arguments, staged=False)
     steps = "\n".join(in_lanes(program, Vectors(32, unroll, beside, copied=False, isa="mve")))
     text = scheduled(program, parse_steps(steps), core).text
@@ -371,7 +371,7 @@ def test_a_sum_of_whole_factors_rounds_once_and_adds_its_zero_point_before():
     ]  # fmt: skip
 
 
-def test_the_code_of_two_vectors_takes_turns():
+def test_the_code_of_two_vectors_takes_iterations():
     product = values.multiply(values.given(0, 1, -128, 127, {values.CHANNEL}), values.number(40000))
     assert _instructions(product, 4, 1, 2, 2, replace(CORE, pipeline=None)) == [
         "vldrb.s32", "vmul.i32", "vldrb.s32", "vmul.i32", "vstrw.32", "vstrw.32",

@@ -146,8 +146,8 @@ def test_neighbors_share_what_their_windows_have_in_common():
     ("variant", "knobs", "message"),
     [
         ("tiled", {"rows": 3, "columns": 4, "vectors": 2}, "24 windows of 9 are too much to write out"),
-        ("tiled", {"vectors": 5}, "64 channels have no turns of 80"),
-        ("tiled", {"turned": "columns", "columns": 4}, "columns have no turns"),
+        ("tiled", {"vectors": 5}, "64 channels have no iterations of 80"),
+        ("tiled", {"turned": "columns", "columns": 4}, "columns have no iterations"),
         ("stepped", {}, "no window reaches beyond the image"),
     ],
     ids=str,

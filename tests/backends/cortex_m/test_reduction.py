@@ -73,11 +73,15 @@ def test_steps_tree_and_c_of_one_schedule_stay_what_they_are():
 @pytest.mark.parametrize(
     ("what", "numbers", "message"),
     [
-        (RowsSketch("max", "i8", 8, 2048, 0), {"rows": 1, "ahead": 0}, "a turn of 128 vectors is too long"),
+        (RowsSketch("max", "i8", 8, 2048, 0), {"rows": 1, "ahead": 0}, "an iteration of 128 vectors is too long"),
         (RowsSketch("add", "i8", 3, 64, 0), {"rows": 4, "ahead": 0}, "`y` of 3 by 1 is not cut at 0"),
         (VectorsSketch("add", "i8", 3, 64, 0), {"vectors": 5, "ahead": 0}, "`k` of 64 by 1 is not cut at 0"),
-        (VectorsSketch("add", "i8", 3, 64, 0), {"vectors": 4, "ahead": 1}, "`k` is no hardware loop of several turns"),
-        (RowsSketch("max", "i8", 70000, 16, 0), {"rows": 1, "ahead": 0}, "70000 turns is too long"),
+        (
+            VectorsSketch("add", "i8", 3, 64, 0),
+            {"vectors": 4, "ahead": 1},
+            "`k` is no hardware loop of several iterations",
+        ),
+        (RowsSketch("max", "i8", 70000, 16, 0), {"rows": 1, "ahead": 0}, "70000 iterations is too long"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

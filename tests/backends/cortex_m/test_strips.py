@@ -129,7 +129,7 @@ def test_windows_in_place_take_the_memory_that_they_promise(tmp_path, shape, cha
                                       {"block": 13, "tile": "2x3"}, {"block": 4, "tile": "3x1"})),
      ("strips", {"block": 8}), ("strips", {"block": 8, "tile": "2x2"}), (f"gathered{IN}", {})], ids=str
 )  # fmt: skip
-def test_a_turn_of_all_channels_is_one_of_a_loop_over_tiles_of_pixels(tmp_path, name, changed):
+def test_a_iteration_of_all_channels_is_one_of_a_loop_over_tiles_of_pixels(tmp_path, name, changed):
     """One loop for all tiles takes fewer cycles than a loop over channels for each; pixels may be left."""
     knobs = {**GATHERED, "tile": "3x2", "together": 7, "tall": 1, "share": 1, **changed}
     shape = ((1, 9, 7, 16), knobs["block"], (2, 2)) if name == "strips" else ((1, 9, 7, 3), knobs["block"], (3, 3))
@@ -192,7 +192,7 @@ def test_an_image_without_padding_needs_no_strip():
 def test_what_no_schedule_can_be_is_refused():
     layer = layer_of((1, 6, 7, 16), 16, (3, 3), {"pad": (1, 1, 1, 1)})
     what = sketch_of(layer, "strips")
-    with pytest.raises(RefusedError, match=r"a turn of \d+ instructions is too long"):
+    with pytest.raises(RefusedError, match=r"an iteration of \d+ instructions is too long"):
         what.promise(STRIPS | {"repeats": 8})
     with pytest.raises(RefusedError, match="windows of several rows do not stay"):
         what.promise(STRIPS | {"held": 1})

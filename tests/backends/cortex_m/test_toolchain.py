@@ -66,7 +66,7 @@ def test_a_block_that_takes_nearly_all_registers_compiles(tmp_path, monkeypatch)
     assert "requires more registers" in compile_kernels([crowded], CORTEX_M55, tmp_path / "refused").errors["crowded"]
 
 
-def test_blocks_of_a_loop_of_two_turns_lie_once(tmp_path):
+def test_blocks_of_a_loop_of_two_iterations_lie_once(tmp_path):
     """Two blocks of columns, for each of which there are several hardware loops."""
     layer, family = mve_layers.matmul(np.random.default_rng(0), 1, 2, 8, 128, transposed=True), Matmul()
     variant = layer.space(family).variant("in_place")

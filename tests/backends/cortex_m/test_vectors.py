@@ -280,8 +280,8 @@ def test_the_guess_copies_weights_out_of_a_slow_memory_where_there_is_room():
     [("pixels", {**PIXELS, "together": 16, "repeats": 1}, 10), ("resident_vectors", {**RESIDENT, "unroll": 3}, 12)],
 )
 def test_what_is_read_again_is_in_a_cache(variant, knobs, factors):
-    """Tiles of some pixels, and those that are left, wait once for all weights; so do those of a turn, and those that
-    stay."""
+    """Tiles of some pixels, and those that are left, wait once for all weights; so do those of an iteration, and those
+    that stay."""
     cached = Cache("data", 32 << 10, 4, 32, "data")
     memory = Memory("flash", 0x6400_0000, 192 << 20, bytes_per_cycle=1, latency=0, caches=(cached,), line_fill=100)
     counts = kernel_of(pixels(16, 32, 64), variant, knobs).priced(Site(constants=memory), CORTEX_M55)

@@ -76,8 +76,8 @@ def test_a_sketch_says_what_it_has_no_steps_for(knobs, message):
         _built(_layer(), **knobs)
 
 
-def test_few_turns_have_nothing_to_run_ahead_of():
-    with pytest.raises(RefusedError, match="channels have no turns to run ahead of"):
+def test_few_iterations_have_nothing_to_run_ahead_of():
+    with pytest.raises(RefusedError, match="channels have no iterations to run ahead of"):
         _built(_layer((1, 4, 4, 8)), ahead=2)
 
 

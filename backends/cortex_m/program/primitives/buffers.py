@@ -67,11 +67,11 @@ def in_whole_registers(b: Buffer) -> Buffer:
 
 @PRIMITIVES.register
 class StageWindow(Primitive):
-    """`stage(a, k, va, r, i32)`: what a turn of loop `k` touches of `a` is copied to `va` first, in registers `r` or in
-    `scratch`, as i32; what the turn writes is copied back. Scratch memory gets what lies between, too.
+    """`stage(a, k, va, r, i32)`: what an iteration of loop `k` touches of `a` is copied to `va` first, in registers `r`
+    or in `scratch`, as i32; what the iteration writes is copied back. Scratch memory gets what lies between, too.
 
-    `stage(w, n, vw, q, i8, x)`: only what is read in loop `x` inside is, of what does not change in the turn. Where
-    values say what is read, all is copied.
+    `stage(w, n, vw, q, i8, x)`: only what is read in loop `x` inside is, of what does not change in the iteration.
+    Where values say what is read, all is copied.
     """
 
     name = "stage"
@@ -99,7 +99,7 @@ class StageWindow(Primitive):
         if is_table and memory != "scratch":
             raise RefusedError(f"values say what is read of {name}")
         if not found or name in own_buffers(loop.body):
-            raise RefusedError(f"a turn of `{var}` does not touch {name}")
+            raise RefusedError(f"an iteration of `{var}` does not touch {name}")
         windows = [window_of([(u.access.index[dim], u.loops) for u in found]) for dim in range(len(b.shape))]
         windows = [Window(Affine(), extent, 1, dense=True) for extent in b.shape] if is_table else windows
         windows_inside(program, loop, b, windows)
@@ -112,7 +112,7 @@ class StageWindow(Primitive):
         names = {dim: f"{new}{i}" for i, dim in enumerate(kept)}
         fresh(program, *names.values())
         if memory in REGISTERS and any(not w.dense for w in windows):
-            raise RefusedError(f"a turn of `{var}` reads {name} with gaps")
+            raise RefusedError(f"an iteration of `{var}` reads {name} with gaps")
         written = any(u.how != "read" for u in found)
         places = {d: Affine.of(names[d]) * windows[d].step for d in kept}
         outer = Access(name, tuple(w.base + places.get(d, 0) for d, w in enumerate(windows)))
@@ -134,7 +134,7 @@ class StageWindow(Primitive):
 
 
 def _is_counted(found: Sequence[Use], dim: int) -> bool:
-    """Whether a loop inside of a turn counts a dimension, be it one element of it."""
+    """Whether a loop inside of an iteration counts a dimension, be it one element of it."""
     return any(use.access.index[dim][f.var] for use in found for f in use.loops)
 
 
@@ -209,7 +209,7 @@ def home_of(program: Program, name: str) -> Home:
 
 @PRIMITIVES.register
 class ComputeAt(Primitive):
-    """`compute_at(S, x)`: what computes a buffer moves into the loop `x` of what reads it, for what a turn reads.
+    """`compute_at(S, x)`: what computes a buffer moves into the loop `x` of what reads it, for what an iteration reads.
 
     `compute_at(S, x, u)`: what others read is left to them; in `x` names end in `_u`.
     """

@@ -168,8 +168,8 @@ def _renamed(s: Statement, names: dict[str, str]) -> Statement:
 
 @PRIMITIVES.register
 class Bind(Primitive):
-    """`bind(low, k, lr, r, i16)`: each `low` of one element that a turn of loop `k` computes is computed once, into
-    `lr`."""
+    """`bind(low, k, lr, r, i16)`: each `low` of one element that an iteration of loop `k` computes is computed once,
+    into `lr`."""
 
     name = "bind"
     takes = ("op", "loop", "name", "memory", "dtype")
@@ -180,7 +180,7 @@ class Bind(Primitive):
         found = {part for s in walk(loop.body) if isinstance(s, Assign | Reduce) for part in parts_of(s.value)}
         values = [v for v in found if isinstance(v, Op) and v.name == op]
         if not values or any(len(v.args) != 1 or not isinstance(v.args[0], Access) for v in values):
-            raise RefusedError(f"a turn of `{var}` computes no `{op}` of one element")
+            raise RefusedError(f"an iteration of `{var}` computes no `{op}` of one element")
         reads = [v.args[0] for v in values if isinstance(v.args[0], Access)]
         name = reads[0].buffer
         if any(a.buffer != name for a in reads) or memory not in ("scratch", *REGISTERS):

@@ -1,4 +1,4 @@
-"""Primitives on what turns of a loop have in common: tell, once."""
+"""Primitives on what iterations of a loop have in common: tell, once."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from tosaic.backends.cortex_m.program.tree import Alloc, For, If, Program, Refus
 
 @PRIMITIVES.register
 class Tell(Primitive):
-    """`tell(cv, y)`: a loop over conditions on turns of `y`, which stands around, becomes one without for each kind of
-    turns of `y`: those that follow each other and in which the same conditions hold. Loops inside that conditions count
-    are written out; names in the second kind end in `_1`, in the third in `_2` ..."""
+    """`tell(cv, y)`: a loop over conditions on iterations of `y`, which stands around, becomes one without for each
+    kind of iterations of `y`: those that follow each other and in which the same conditions hold. Loops inside that
+    conditions count are written out; names in the second kind end in `_1`, in the third in `_2` ..."""
 
     name = "tell"
     takes = ("conditional", "loop")
@@ -43,10 +43,10 @@ class Tell(Primitive):
         body = self._written_out(loop.body, outer.var)
         conditions = list(dict.fromkeys(s.conditions for s in walk(body) if isinstance(s, If)))
         if not conditions or any(c.names - {outer.var} for each in conditions for c in each):
-            raise RefusedError(f"conditions in `{loop.var}` are not on turns of `{outer.var}` alone")
+            raise RefusedError(f"conditions in `{loop.var}` are not on iterations of `{outer.var}` alone")
         kinds = itertools.groupby(outer.positions, lambda at: tuple(_hold(each, outer.var, at) for each in conditions))
         runs = [(pattern, list(positions)) for pattern, positions in kinds]
-        # The kind of the most turns is asked for first.
+        # The kind of the most iterations is asked for first.
         runs.sort(key=lambda run: -len(run[1]))
         place, found = Affine.of(outer.var), seq()
         for number, (pattern, positions) in reversed(list(enumerate(runs))):
@@ -64,14 +64,14 @@ class Tell(Primitive):
             if not isinstance(s, For):
                 return None
             counted = any(c[s.var] for part in walk(s.body) if isinstance(part, If) for c in part.conditions)
-            turns = [at(s.body, {s.var: position}) for position in s.positions]
-            return seq(*(self._written_out(turn, outer) for turn in turns)) if counted else None
+            iterations = [at(s.body, {s.var: position}) for position in s.positions]
+            return seq(*(self._written_out(iteration, outer) for iteration in iterations)) if counted else None
 
         return mapped_down(body, one)
 
 
 def _hold(conditions: tuple[Affine, ...], var: str, position: int) -> bool:
-    """Whether all of some conditions hold in a turn."""
+    """Whether all of some conditions hold in an iteration."""
     return all(c.at({var: position}).const >= 0 for c in conditions)
 
 
@@ -84,8 +84,8 @@ def _decided(known: Mapping[tuple[Affine, ...], bool], s: Statement) -> Statemen
 
 @PRIMITIVES.register
 class Once(Primitive):
-    """`once(cl, y)`: what loop `cl` writes alike in all turns of `y`, which stands around, to a buffer that lives there
-    and that no other statement writes there, is written once before, and the buffer lives around `y`."""
+    """`once(cl, y)`: what loop `cl` writes alike in all iterations of `y`, which stands around, to a buffer that lives
+    there and that no other statement writes there, is written once before, and the buffer lives around `y`."""
 
     name = "once"
     takes = ("plain", "plain")
@@ -106,7 +106,7 @@ class Once(Primitive):
         not_held(outer.body, name)
         differs = [a for _, a in touches(outer.body) if a.buffer == name or a in {each for _, each in touches(loop)}]
         if any(outer.var in index.names for access in differs for index in access.index):
-            raise RefusedError(f"turns of `{outer.var}` differ in what `{loop.var}` does")
+            raise RefusedError(f"iterations of `{outer.var}` differ in what `{loop.var}` does")
         read = {access.buffer for how, access in touches(loop) if how == "read"}
         if read & written_by(outer.body):
             raise RefusedError(f"what `{loop.var}` reads changes in `{outer.var}`")

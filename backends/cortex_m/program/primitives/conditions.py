@@ -33,7 +33,7 @@ class Decide(Primitive):
         return with_loop(program, loop, replace(loop, body=body))
 
     def _known(self, s: If, around: tuple[For | If, ...]) -> bool | None:
-        """Whether a condition holds; None where that depends on the turn."""
+        """Whether a condition holds; None where that depends on the iteration."""
         bounds = [bounds_of(condition, around) for condition in s.conditions]
         if all(low >= 0 for low, _ in bounds):
             return True
@@ -42,8 +42,8 @@ class Decide(Primitive):
 
 @PRIMITIVES.register
 class Assume(Primitive):
-    """`assume(ckx, s)`: a loop over a condition becomes one without it where the condition holds in all turns; else it
-    stands as it is, and names in it end in `_s`."""
+    """`assume(ckx, s)`: a loop over a condition becomes one without it where the condition holds in all iterations;
+    else it stands as it is, and names in it end in `_s`."""
 
     name = "assume"
     takes = ("conditional", "name")
@@ -52,7 +52,7 @@ class Assume(Primitive):
         loop, suffix = plain(program.loop(str(arguments[0]))), str(arguments[1])
         fresh(program, f"{loop.var}_{suffix}")
         if not isinstance(loop.body, If) or not any(c[loop.var] for c in loop.body.conditions):
-            raise RefusedError(f"`{loop.var}` holds no condition on its turns")
+            raise RefusedError(f"`{loop.var}` holds no condition on its iterations")
         ends = (c.at({loop.var: end}) for c in loop.body.conditions for end in (0, loop.last))
         always = If(
             tuple(dict.fromkeys(ends)), replace(loop, body=loop.body.then), renamed(program, loop, f"_{suffix}")

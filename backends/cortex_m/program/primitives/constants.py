@@ -58,7 +58,7 @@ class PackConstant(Primitive):
         ((access, loops),) = found
         used = [f for f in loops if any(i[f.var] for i in access.index)]
         if any(f.step != 1 for f in used):
-            raise RefusedError(f"turns of a loop overlap in {b.name}")
+            raise RefusedError(f"iterations of a loop overlap in {b.name}")
         names = {f.var: Affine.of(f"v{i}") for i, f in enumerate(used)}
         shape, where = tuple(f.extent for f in used), tuple(i.at(names) for i in access.index)
         laid = replace(b, shape=shape)
@@ -114,7 +114,7 @@ def uses_of(program: Program, name: str) -> list[tuple[Access, tuple[For, ...]]]
 
 @PRIMITIVES.register
 class Pad(Primitive):
-    """`pad(k, 4)`: a loop that adds products gets as many turns as 4 divides.
+    """`pad(k, 4)`: a loop that adds products gets as many iterations as 4 divides.
 
     The host fills its constant factor, whose end the loop reaches, with zeros, or has; the other one, in scratch memory
     or in lanes of registers, holds anything there.
@@ -222,10 +222,11 @@ class Lengthen(Primitive):
 
 @PRIMITIVES.register
 class Skew(Primitive):
-    """`skew(xi, kx, t)`: a window that each turn of `xi` reads further on becomes one window `t` that all turns read.
+    """`skew(xi, kx, t)`: a window that each iteration of `xi` reads further on becomes one window `t` that all
+    iterations read.
 
-    Its constant factor is laid out anew for each turn of `xi`, with zeros where that turn's window does not reach:
-    `sum over kx of a[s * xi + kx] * w[kx]` is `sum over t of a[t] * w[t - s * xi]`.
+    Its constant factor is laid out anew for each iteration of `xi`, with zeros where that iteration's window does not
+    reach: `sum over kx of a[s * xi + kx] * w[kx]` is `sum over t of a[t] * w[t - s * xi]`.
     """
 
     name = "skew"

@@ -16,9 +16,10 @@ from tosaic.backends.cortex_m.program.tree import Buffer, For, Program, RefusedE
 
 @PRIMITIVES.register
 class Extend(Primitive):
-    """`extend(sn, 8)`: a loop over the elements of a buffer of scratch memory gets 8 turns, so that vectors are whole.
+    """`extend(sn, 8)`: a loop over the elements of a buffer of scratch memory gets 8 iterations, so that vectors are
+    whole.
 
-    What the further turns make nobody reads. Constants that they read have zeros there.
+    What the further iterations make nobody reads. Constants that they read have zeros there.
     """
 
     name = "extend"
@@ -41,7 +42,7 @@ class Extend(Primitive):
         return with_loop(found, changed, replace(changed, extent=extent))
 
     def _longer(self, program: Program, name: str, found: list[Use], loop: For, around: tuple[For, ...]) -> Program:
-        """The program with a buffer that has room for what further turns touch."""
+        """The program with a buffer that has room for what further iterations touch."""
         b = program.buffer(name)
         not_held(program.body, name)
         dims = {dim for use in found for dim, i in enumerate(use.access.index) if i[loop.var]}
@@ -58,7 +59,7 @@ class Extend(Primitive):
         end = index.bounds({f.var: f.last for f in around})[1] + 1
         if b.shape[dim] == end:
             if writes and _further(program, b, loop, extent) & _written(program, b, loop):
-                raise RefusedError(f"others write what further turns of `{loop.var}` write of {name}")
+                raise RefusedError(f"others write what further iterations of `{loop.var}` write of {name}")
             return program
         if b.shape[dim] != end - around[-1].extent + loop.extent:
             raise RefusedError(f"`{loop.var}` does not reach the end of a dimension of {name}")
@@ -66,7 +67,7 @@ class Extend(Primitive):
 
 
 def _further(program: Program, b: Buffer, loop: For, extent: int) -> set[int]:
-    """What further turns of a loop write of a buffer."""
+    """What further iterations of a loop write of a buffer."""
     found = set[int]()
     for use in _writes(program, b, loop, inside=True):
         loops = [replace(f, extent=extent) if f is loop else f for f in use.loops]

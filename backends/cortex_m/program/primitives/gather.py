@@ -15,8 +15,9 @@ _MOST = 64
 
 @PRIMITIVES.register
 class Gather(Primitive):
-    """`gather(xi, kx, P, t)`: the turns of two loops that add up, `kx` right inside of `xi`, in the order of what they
-    read of P, written out: a loop `t` of one turn for each element, in it a loop `kx` over the turns that read it."""
+    """`gather(xi, kx, P, t)`: the iterations of two loops that add up, `kx` right inside of `xi`, in the order of what
+    they read of P, written out: a loop `t` of one iteration for each element, in it a loop `kx` over the iterations
+    that read it."""
 
     name = "gather"
     takes = ("sums", "plain", "buffer", "name")
@@ -38,19 +39,19 @@ class Gather(Primitive):
         parts = list[Statement]()
         for number, place in enumerate(sorted(set(places))):
             least = places.index(place)
-            turns, count = places.count(place), Affine.of(inner) if places.count(place) > 1 else Affine()
+            iterations, count = places.count(place), Affine.of(inner) if places.count(place) > 1 else Affine()
             where = {
                 outer: count * (inwards // common) + least // second.extent,
                 inner: count * -(outwards // common) + least % second.extent,
             }
             body = at(second.body, where)
-            turn = For(new, 1, For(inner, turns, body) if turns > 1 else body)
-            parts.append(renamed(program, turn, f"_{number}") if number else turn)
+            iteration = For(new, 1, For(inner, iterations, body) if iterations > 1 else body)
+            parts.append(renamed(program, iteration, f"_{number}") if number else iteration)
         return with_loop(program, first, seq(*parts))
 
 
 def _strides(program: Program, loop: For, name: str, outer: str) -> tuple[int, int]:
-    """How far what is read of a buffer moves with a turn of the outer loop, and of `loop` inside of it.
+    """How far what is read of a buffer moves with an iteration of the outer loop, and of `loop` inside of it.
 
     Raises:
         RefusedError: `loop` does not only add up, or reads the buffer otherwise.

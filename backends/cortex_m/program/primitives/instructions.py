@@ -52,7 +52,7 @@ class Select(Primitive):
     """`select(k, dsp)`: each statement in loop `k` becomes an instruction that means the same.
 
     A loop around one statement becomes an instruction of so many lanes, or of more, of which a mask takes the first; or
-    its turns become one each.
+    its iterations become one each.
     """
 
     name = "select"
@@ -126,8 +126,8 @@ def _selected(s: For | Assign | Reduce, rows: _Rows, buffers: Mapping[str, Buffe
     if (found := _matched(s, rows, buffers)) is not None:
         return found
     if isinstance(s, For):
-        turns = [_selected(at(s.body, {s.var: position}), rows, buffers, isa) for position in s.positions]  # type: ignore[arg-type]
-        return seq(*turns)
+        iterations = [_selected(at(s.body, {s.var: position}), rows, buffers, isa) for position in s.positions]  # type: ignore[arg-type]
+        return seq(*iterations)
     raise RefusedError(f"no instruction of {isa} does {s}")
 
 

@@ -45,7 +45,7 @@ class Share(Primitive):
         fresh(program, new)
         home, maker, user = _home(program, b)
         windows = _JoinedWindows.of(program, b, maker, around_of(home, program.body) or ())
-        turns = _Turns.of(program, b, user)
+        iterations = _Iterations.of(program, b, user)
         windows.check(user)
         parts = list[Statement]()
         targets, count = dict[Part, Access](), itertools.count()
@@ -65,7 +65,7 @@ class Share(Primitive):
             made = Assign(target, value)
             parts.append(For(var, windows.extent, at(made, {lane: Affine.of(var)})))
             if where is not None:
-                parts.append(turns.at(program, where))
+                parts.append(iterations.at(program, where))
         body = seq(*parts)
         if size:
             body = Alloc(Buffer(new, b.dtype, (size, b.shape[-1]), b.memory), body)
@@ -84,7 +84,7 @@ def _home(program: Program, b: Buffer) -> tuple[Alloc, Statement, Statement]:
 
 
 @dataclass(frozen=True)
-class _Turns:
+class _Iterations:
     """What reads a buffer, vector by vector.
 
     Args:
@@ -96,8 +96,8 @@ class _Turns:
     body: Statement
 
     @staticmethod
-    def of(program: Program, b: Buffer, user: Statement) -> _Turns:
-        """The turns of what reads a buffer.
+    def of(program: Program, b: Buffer, user: Statement) -> _Iterations:
+        """The iterations of what reads a buffer.
 
         Raises:
             RefusedError: loops do not go over its vectors one by one.
@@ -116,13 +116,13 @@ class _Turns:
         rest = [d for d in range(len(b.shape) - 1) if d not in dims.values()]
         if any(b.shape[d] > 1 for d in rest) or any(a.index[d] != Affine() for a in reads for d in rest):
             raise RefusedError(f"{b.name} is not read vector by vector")
-        return _Turns(dims, body)
+        return _Iterations(dims, body)
 
     def at(self, program: Program, where: tuple[int, ...]) -> Statement:
-        """The turn of the vector at an index, with names of its own."""
-        turn = at(self.body, {var: where[d] for var, d in self.dims.items()})
+        """The iteration of the vector at an index, with names of its own."""
+        iteration = at(self.body, {var: where[d] for var, d in self.dims.items()})
         number = "".join(f"_{where[d]}" for d in self.dims.values())
-        return renamed(program, turn, number) if any(where) else turn
+        return renamed(program, iteration, number) if any(where) else iteration
 
 
 @dataclass(frozen=True)
@@ -235,7 +235,7 @@ class _JoinReader:
         if any(high < 0 for _, high in bounds):
             return False
         if any(low < 0 for low, _ in bounds):
-            raise RefusedError(f"the turn says what windows of {self.b.name} hold")
+            raise RefusedError(f"the iteration says what windows of {self.b.name} hold")
         return True
 
     def _statement(self, s: Assign | Reduce, values: Mapping[str, int], lanes: tuple[For, ...]) -> None:

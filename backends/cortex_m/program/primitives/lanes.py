@@ -1,4 +1,4 @@
-"""The primitive lanes: what a turn of a loop assigns, for many turns at a time."""
+"""The primitive lanes: what an iteration of a loop assigns, for many iterations at a time."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _LANES = (4, 8, 16)
 
 @PRIMITIVES.register
 class InLanes(Primitive):
-    """`lanes(x, xi, 16)`: what the turns of loop `xi` assign is computed in vectors of 16 lanes, operation by
+    """`lanes(x, xi, 16)`: what the iterations of loop `xi` assign is computed in vectors of 16 lanes, operation by
     operation; several vectors take turns. Wider numbers take several vectors: those of even and of odd lanes. Numbers
-    fill some vectors first in a turn of `x`, around it."""
+    fill some vectors first in an iteration of `x`, around it."""
 
     name = "lanes"
     takes = ("loop", "plain", "lanes")
@@ -46,8 +46,8 @@ class InLanes(Primitive):
         for first in range(0, loop.extent, each):
             made.append(LaneVectors(dict(program.buffers), spread, f"{loop.var}{first // each}"))
             LaneWriter(forms, made[-1], first, min(each, loop.extent - first)).write()
-        turns = itertools.zip_longest(*(vectors.made for vectors in made))
-        found = seq(*(part for parts in turns for part in parts if part is not None))
+        iterations = itertools.zip_longest(*(vectors.made for vectors in made))
+        found = seq(*(part for parts in iterations for part in parts if part is not None))
         buffers = [buffer for vectors in made for buffer in vectors.allocated]
         fresh(program, *(buffer.name for buffer in buffers), *spread.made)
         for buffer in reversed(buffers):
@@ -58,7 +58,7 @@ class InLanes(Primitive):
 
 
 def _assignments(program: Program, loop: For) -> list[Assign]:
-    """What a turn assigns, in order.
+    """What an iteration assigns, in order.
 
     Raises:
         RefusedError: it does something else, too.
@@ -69,11 +69,11 @@ def _assignments(program: Program, loop: For) -> list[Assign]:
     parts = body.body if isinstance(body, Seq) else (body,)
     found, known = [part for part in parts if isinstance(part, Assign)], set[str]()
     if len(found) < len(parts) or any(program.buffers[name].shape for name in own):
-        raise RefusedError(f"a turn of `{loop.var}` does more than assign numbers")
+        raise RefusedError(f"an iteration of `{loop.var}` does more than assign numbers")
     stored = {s.target.buffer for s in found} - own
     for s in found:
         read = {access.buffer for access in accesses(s.value)}
         if s.target.buffer in known or read & stored or not read & own <= known:
-            raise RefusedError(f"a turn of `{loop.var}` does not assign {s.target} once, before it is read")
+            raise RefusedError(f"an iteration of `{loop.var}` does not assign {s.target} once, before it is read")
         known |= {s.target.buffer} & own
     return found

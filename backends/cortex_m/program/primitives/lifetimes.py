@@ -14,7 +14,7 @@ from tosaic.backends.cortex_m.program.tree import Access, Alloc, Program, Refuse
 
 @PRIMITIVES.register
 class Expand(Primitive):
-    """`expand(S, n)`: a buffer of scratch memory that each turn of loop `n` has anew lives around it, with a first
+    """`expand(S, n)`: a buffer of scratch memory that each iteration of loop `n` has anew lives around it, with a first
     dimension that `n` counts."""
 
     name = "expand"
@@ -23,7 +23,7 @@ class Expand(Primitive):
     def apply(self, program: Program, *arguments: Argument) -> Program:
         name, loop = str(arguments[0]), plain(program.loop(str(arguments[1])))
         if not isinstance(loop.body, Alloc) or loop.body.buffer.name != name or loop.step != 1:
-            raise RefusedError(f"{name} does not live right in `{loop.var}`, of turns that are apart")
+            raise RefusedError(f"{name} does not live right in `{loop.var}`, of iterations that are apart")
         b, body = loop.body.buffer, loop.body.body
         not_held(body, name)
         if b.memory != "scratch":

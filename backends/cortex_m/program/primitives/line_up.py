@@ -35,14 +35,14 @@ from tosaic.backends.cortex_m.program.tree import (
 )
 
 _MOST = 1024
-"""Turns that are written out."""
+"""Iterations that are written out."""
 
 
 @PRIMITIVES.register
 class LineUp(Primitive):
-    """`line_up(sx, sh, vw, va)`: the turns of loop `sh`, and of those around it up to `sx`, are written out in the
+    """`line_up(sx, sh, vw, va)`: the iterations of loop `sh`, and of those around it up to `sx`, are written out in the
     order of what each copies to registers of its own, `vw`, then `va`; conditions are decided. What is copied there is
-    copied once for all turns that read it."""
+    copied once for all iterations that read it."""
 
     name = "line_up"
     takes = ("plain", "plain", "made", "made")
@@ -57,12 +57,12 @@ class LineUp(Primitive):
         staged, body = _staged(last)
         registers = {each.buffer.name for each in staged}
         if unknown := [name for name in names if name not in registers]:
-            raise RefusedError(f"a turn of `{inner}` does not begin with a copy to registers {unknown[0]}")
+            raise RefusedError(f"an iteration of `{inner}` does not begin with a copy to registers {unknown[0]}")
         _only_adds(last, body, registers | {each.source.buffer for each in staged})
-        turns = [(values, position) for values in _values(first, last, outside, {}) for position in last.positions]
-        if len(turns) > _MOST:
-            raise RefusedError(f"{len(turns)} turns of `{inner}` are not written out")
-        points = [{**values, last.var: position} for values, position in turns]
+        iterations = [(values, position) for values in _values(first, last, outside, {}) for position in last.positions]
+        if len(iterations) > _MOST:
+            raise RefusedError(f"{len(iterations)} iterations of `{inner}` are not written out")
+        points = [{**values, last.var: position} for values, position in iterations]
         order = [next(each for each in staged if each.buffer.name == name) for name in names]
         points.sort(key=lambda point: [each.place(program, point) for each in order])
         parts, made = list[Statement](), {each.buffer.name: dict[int, int]() for each in staged}
@@ -74,14 +74,14 @@ class LineUp(Primitive):
                 moved[each.buffer.name] = known.get(key, len(known))
                 if key not in known:
                     known[key] = len(known)
-                    parts.append(self._turn(program, each.copy, point, moved, f"_{number}"))
-            parts.append(self._turn(program, body, point, moved, f"_{number}"))
+                    parts.append(self._iteration(program, each.copy, point, moved, f"_{number}"))
+            parts.append(self._iteration(program, body, point, moved, f"_{number}"))
         lined = seq(*parts)
         for b in reversed([each.buffer for each in staged if points]):
             lined = Alloc(replace(b, shape=(len(made[b.name]), *b.shape)), lined)
         return with_loop(program, first, lined)
 
-    def _turn(
+    def _iteration(
         self, program: Program, s: Statement, point: Mapping[str, int], moved: Mapping[str, int], suffix: str
     ) -> Statement:
         """A statement at values of loops, with names of its own; registers get a first index."""
@@ -94,19 +94,19 @@ class LineUp(Primitive):
 
 @dataclass(frozen=True)
 class _Copied:
-    """Registers of a turn, and the copy that fills them."""
+    """Registers of an iteration, and the copy that fills them."""
 
     buffer: Buffer
     copy: Statement
     source: Access
 
     def place(self, program: Program, point: Mapping[str, int]) -> int:
-        """Where what a turn copies lies in its buffer, beside that of others."""
+        """Where what an iteration copies lies in its buffer, beside that of others."""
         return program.buffers[self.source.buffer].address(self.source.index).at(point).const
 
 
 def _staged(loop: For) -> tuple[list[_Copied], Statement]:
-    """The registers that a turn begins with copies to, and what it does then."""
+    """The registers that an iteration begins with copies to, and what it does then."""
     found, body = list[_Copied](), loop.body
     while isinstance(body, Alloc) and isinstance(body.body, Seq) and body.buffer.in_registers:
         copy, *rest = body.body.body
@@ -125,7 +125,7 @@ def _staged(loop: For) -> tuple[list[_Copied], Statement]:
 
 
 def _only_adds(loop: For, body: Statement, staged: set[str]) -> None:
-    """Guard: a turn adds to sums, which it does not read, and does nothing else.
+    """Guard: an iteration adds to sums, which it does not read, and does nothing else.
 
     Raises:
         RefusedError: it does more.
@@ -155,7 +155,7 @@ def _values(
             bounds = [bounds_of(condition.at(values), around) for condition in s.conditions]
             if all(high >= 0 for _, high in bounds):
                 if any(low < 0 for low, _ in bounds):
-                    raise RefusedError("the turns of loops around say whether a condition holds")
+                    raise RefusedError("the iterations of loops around say whether a condition holds")
                 yield from _values(s.then, last, around, values)
         case _:
             raise RefusedError(f"more than loops and conditions stands around `{last.var}`")

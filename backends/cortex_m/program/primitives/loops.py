@@ -85,7 +85,7 @@ def renamed(program: Program, statement: Statement, suffix: str) -> Statement:
 class Split(Primitive):
     """`split(x, xi, 4)`: `for x in N` becomes `for x in N / 4: for xi in 4`.
 
-    Where the factor does not divide N, `early` starts the last turn so that it is whole; it repeats work.
+    Where the factor does not divide N, `early` starts the last iteration so that it is whole; it repeats work.
     """
 
     name = "split"
@@ -102,7 +102,7 @@ class Split(Primitive):
             raise RefusedError(f"`{var}` of {loop.extent} by {loop.step} is not split by {factor}")
         if loop.extent % factor == 0:
             if tail != "exact":
-                raise RefusedError(f"{factor} divides {loop.extent}: no turn is early")
+                raise RefusedError(f"{factor} divides {loop.extent}: no iteration is early")
             body = at(loop.body, {var: Affine.of(var) * factor + inner})
             return with_loop(program, loop, For(var, loop.extent // factor, For(inner, factor, body)))
         if tail != "early":
@@ -136,8 +136,8 @@ class Reorder(Primitive):
 @PRIMITIVES.register
 class Distribute(Primitive):
     """`distribute(x)`: a loop over several statements becomes a loop over each, one over a condition a condition with a
-    loop in each branch, in which stands what differs from turn to turn; the loops behind the first are named `xb`, `xc`
-    ...
+    loop in each branch, in which stands what differs from iteration to iteration; the loops behind the first are named
+    `xb`, `xc` ...
 
     `distribute(x, 2)`: over the first two statements, and over the others.
     """
@@ -156,7 +156,7 @@ class Distribute(Primitive):
             case If(conditions, then, otherwise):
                 alike = [c for c in conditions if _is_alike(c, loop)]
                 if not alike:
-                    raise RefusedError(f"a condition in `{var}` is on its turns")
+                    raise RefusedError(f"a condition in `{var}` is on its iterations")
                 others = tuple(c for c in conditions if c not in alike)
                 parts = (If(others, then, otherwise) if others else then, otherwise)
                 if len(arguments) > 1:
@@ -181,11 +181,11 @@ class Distribute(Primitive):
 
 
 def _is_alike(condition: Affine, loop: For) -> bool:
-    """Whether a condition holds in all turns of a loop, or in none, whatever other variables are: these count in units
-    that no turn crosses."""
-    turns = Affine(((loop.var, condition[loop.var]),), condition.const).bounds({loop.var: loop.last})
+    """Whether a condition holds in all iterations of a loop, or in none, whatever other variables are: these count in
+    units that no iteration crosses."""
+    iterations = Affine(((loop.var, condition[loop.var]),), condition.const).bounds({loop.var: loop.last})
     unit = math.gcd(*(factor for name, factor in condition.terms if name != loop.var))
-    return turns[0] // unit == turns[1] // unit if unit else turns[0] >= 0 or turns[1] < 0
+    return iterations[0] // unit == iterations[1] // unit if unit else iterations[0] >= 0 or iterations[1] < 0
 
 
 @PRIMITIVES.register
@@ -223,41 +223,41 @@ class Fuse(Primitive):
 
 @PRIMITIVES.register
 class Drop(Primitive):
-    """`drop(ky)`: a loop that turns once is none."""
+    """`drop(ky)`: a loop that iterates once is none."""
 
     name = "drop"
     takes = ("plain",)
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         loop = plain(program.loop(str(arguments[0])))
-        if loop.turns != 1:
-            raise RefusedError(f"`{loop.var}` has {loop.turns} turns")
+        if loop.iterations != 1:
+            raise RefusedError(f"`{loop.var}` has {loop.iterations} iterations")
         return with_loop(program, loop, at(loop.body, {loop.var: 0}))
 
 
 @PRIMITIVES.register
 class Unroll(Primitive):
-    """`unroll(xi)`: code for each turn."""
+    """`unroll(xi)`: code for each iteration."""
 
     name = "unroll"
     takes = ("plain",)
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         loop = plain(program.loop(str(arguments[0])))
-        if _inside_of_unrolled(program, loop) or loop.turns > MOST_TURNS:
-            raise RefusedError(f"`{loop.var}` has {loop.turns} turns, too many to write out")
+        if _inside_of_unrolled(program, loop) or loop.iterations > MOST_ITERATIONS:
+            raise RefusedError(f"`{loop.var}` has {loop.iterations} iterations, too many to write out")
         return with_loop(program, loop, replace(loop, kind="unroll"))
 
 
-MOST_TURNS = 64
+MOST_ITERATIONS = 64
 """That are written out."""
 
 
 def _inside_of_unrolled(program: Program, loop: For) -> bool:
-    """Whether writing `loop` out would write out more than `MOST_TURNS` turns in all."""
+    """Whether writing `loop` out would write out more than `MOST_ITERATIONS` iterations in all."""
     inner = [s for s in walk(loop.body) if isinstance(s, For) and s.kind == "unroll"]
     outer = [s for s in around_of(loop, program.body) or () if isinstance(s, For) and s.kind == "unroll"]
-    turns = loop.turns
+    iterations = loop.iterations
     for other in (*inner, *outer):
-        turns *= other.turns
-    return turns > 16 * MOST_TURNS
+        iterations *= other.iterations
+    return iterations > 16 * MOST_ITERATIONS

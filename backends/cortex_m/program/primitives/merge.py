@@ -16,8 +16,8 @@ from tosaic.backends.cortex_m.program.tree import Alloc, For, Program, RefusedEr
 
 @PRIMITIVES.register
 class Merge(Primitive):
-    """`merge(x, y)`: two loops of as many turns, `y` behind `x`, become one, where `y` was. What stands between has
-    nothing to do with `x`. `distribute` is the opposite."""
+    """`merge(x, y)`: two loops of as many iterations, `y` behind `x`, become one, where `y` was. What stands between
+    has nothing to do with `x`. `distribute` is the opposite."""
 
     name = "merge"
     takes = ("plain", "plain")
@@ -29,7 +29,7 @@ class Merge(Primitive):
         if around is None or passed is None:
             raise RefusedError(f"`{second.var}` is not behind `{first.var}`")
         if (first.extent, first.step, first.early) != (second.extent, second.step, second.early):
-            raise RefusedError(f"`{first.var}` and `{second.var}` turn over other numbers")
+            raise RefusedError(f"`{first.var}` and `{second.var}` iterate over other numbers")
         if any(_meet(first, s) for s in passed):
             raise RefusedError(f"`{first.var}` does not move past what is between")
         moved = at(second.body, {second.var: Affine.of(first.var)})
@@ -62,12 +62,13 @@ def _meet(one: Statement, other: Statement) -> bool:
 
 
 def _guard_order(program: Program, first: For, second: For) -> None:
-    """Guard: no turn of the second loop needs that later turns of the first have run, or undoes what these do.
+    """Guard: no iteration of the second loop needs that later iterations of the first have run, or undoes what these
+    do.
 
     Raises:
         RefusedError: what they touch may meet.
     """
-    if first.turns == 1:
+    if first.iterations == 1:
         return
     before, behind = uses(first), uses(second)
     if (tables_of(first) | tables_of(second)) & (written_by(first) | written_by(second)):
@@ -75,11 +76,11 @@ def _guard_order(program: Program, first: For, second: For) -> None:
     for one, other in itertools.product(before, behind):
         name = one.access.buffer
         if name == other.access.buffer and {one.how, other.how} != {"read"} and not _passes(program, one, other):
-            raise RefusedError(f"turns of `{first.var}` and of what is behind meet in {name}")
+            raise RefusedError(f"iterations of `{first.var}` and of what is behind meet in {name}")
 
 
 def _passes(program: Program, one: Use, other: Use) -> bool:
-    """Whether what `one` touches in later turns of a loop lies apart from what `other` touches in a turn."""
+    """Whether what `one` touches in later iterations of a loop lies apart from what `other` touches in an iteration."""
     b, loop = program.buffers[one.access.buffer], one.loops[0]
     (low, high, start), (least, most, begin) = (_range(b.address(use.access.index), use) for use in (one, other))
     stride = start[loop.var] * loop.step
@@ -89,7 +90,8 @@ def _passes(program: Program, one: Use, other: Use) -> bool:
 
 
 def _range(where: Affine, use: Use) -> tuple[int, int, Affine]:
-    """The least and the greatest element of a use in a turn of its first loop, and what loops from there on add."""
+    """The least and the greatest element of a use in an iteration of its first loop, and what loops from there on
+    add."""
     low, high = where.const, where.const
     inside = use.loops[1:]
     for loop in inside:

@@ -66,7 +66,7 @@ class Nibbles(Primitive):
     def _sums(
         self, total: Access, weights: Access, left: Access, loop: For, numbers: tuple[int, int, str]
     ) -> Statement:
-        """What a turn does for a group of weights: unpack some, add up their products, add that to the sum."""
+        """What an iteration does for a group of weights: unpack some, add up their products, add that to the sum."""
         k, (group, lanes, mask) = loop.var, numbers
         chunk, half, lane, copied, widened = (f"{k}{part}" for part in ("h", "j", "l", "n", "v"))
         chunks = group // (2 * lanes)

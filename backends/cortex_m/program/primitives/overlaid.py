@@ -19,7 +19,8 @@ from tosaic.backends.cortex_m.program.tree import Access, Assign, Buffer, For, P
 @PRIMITIVES.register
 class Slide(Primitive):
     """`slide(vw1, 4, 1)`: of a loop that copies vectors of a constant, each of which is the one before with the
-    elements of each group of four moved on by one and zeros before them, the first turn alone reads the constant."""
+    elements of each group of four moved on by one and zeros before them, the first iteration alone reads the
+    constant."""
 
     name = "slide"
     takes = ("copying", "number", "number")
@@ -39,15 +40,15 @@ class Slide(Primitive):
         dims = [d for d, i in enumerate(index) if i[loop.var]]
         if len(dims) != 1 or index[dims[0]] != Affine.of(loop.var) or loop.extent != b.shape[dims[0]]:
             raise RefusedError(f"`{loop.var}` does not count a dimension of {b.name}")
-        turns = np.moveaxis(origins(program, b), dims[0], 0)
-        turns = turns[..., : lane.extent].reshape(loop.extent, -1, group)
-        if (turns[1:, :, by:] != turns[:-1, :, :-by]).any() or turns[1:, :, :by].any():
+        iterations = np.moveaxis(origins(program, b), dims[0], 0)
+        iterations = iterations[..., : lane.extent].reshape(loop.extent, -1, group)
+        if (iterations[1:, :, by:] != iterations[:-1, :, :-by]).any() or iterations[1:, :, :by].any():
             raise RefusedError(f"vectors of {b.name} are not those before, moved by {by}")
         parts: list[Statement] = [at(lanes, {loop.var: 0})]
         groups, inner = Affine.of(f"{loop.var}g") * group, Affine.of(f"{loop.var}m")
-        for turn in range(1, loop.extent):
+        for iteration in range(1, loop.extent):
             here, before = (copy.target.index[:-1], copy.target.index[-1] - lane.var)
-            mine, last = (tuple(i.at({loop.var: n}) for i in here) for n in (turn, turn - 1))
+            mine, last = (tuple(i.at({loop.var: n}) for i in here) for n in (iteration, iteration - 1))
             zero = Assign(Access(copy.target.buffer, (*mine, before + f"{loop.var}z")), 0)
             moved = Assign(
                 Access(copy.target.buffer, (*mine, before + groups + inner + by)),
@@ -77,9 +78,9 @@ class Overlay(Primitive):
         kept, found, places = replace(b, shape=one), origins(program, b), np.indices(b.shape)
         flat = found.take(last, dim).ravel()
         flat = np.append(flat, np.zeros(flat.size // b.shape[0], flat.dtype))
-        turns = places[dim].copy()
+        iterations = places[dim].copy()
         places[dim] = 0
-        address = np.ravel_multi_index(tuple(places), one) + (last - turns) * step
+        address = np.ravel_multi_index(tuple(places), one) + (last - iterations) * step
         if address.max() >= flat.size or (flat[address] != found).any():
             raise RefusedError(f"vectors of {b.name} are not the same where they overlap by {step}")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tosaic.backends.cortex_m.program.affine import Affine
-from tosaic.backends.cortex_m.program.primitives.loops import MOST_TURNS, plain, renamed, with_loop
+from tosaic.backends.cortex_m.program.primitives.loops import MOST_ITERATIONS, plain, renamed, with_loop
 from tosaic.backends.cortex_m.program.rewriting import at, seq
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive, fresh
 from tosaic.backends.cortex_m.program.tree import For, Program, RefusedError
@@ -13,9 +13,10 @@ from tosaic.backends.cortex_m.program.tree import For, Program, RefusedError
 
 @PRIMITIVES.register
 class Cut(Primitive):
-    """`cut(n, 2)`: a loop becomes two, one after the other: its first turns, and the rest, where names end in `_t`.
+    """`cut(n, 2)`: a loop becomes two, one after the other: its first iterations, and the rest, where names end in
+    `_t`.
 
-    `cut(n, 2, u)`: they end in `_u`. What starts early does so in the rest; what does not is counted by turns.
+    `cut(n, 2, u)`: they end in `_u`. What starts early does so in the rest; what does not is counted by iterations.
     """
 
     name = "cut"
@@ -27,10 +28,10 @@ class Cut(Primitive):
         loop = plain(program.loop(var))
         if len(arguments) > 2:
             fresh(program, f"{var}_{suffix}")
-        if not 0 < first < loop.turns:
+        if not 0 < first < loop.iterations:
             raise RefusedError(f"`{var}` of {loop.extent} by {loop.step} is not cut at {first}")
         before = For(var, first, at(loop.body, {var: Affine.of(var) * loop.step}))
-        if first == loop.turns - 1:
+        if first == loop.iterations - 1:
             rest = For(var, 1, at(loop.body, {var: Affine.of(var) + loop.last}))
         else:
             start = first * loop.step
@@ -40,17 +41,17 @@ class Cut(Primitive):
 
 @PRIMITIVES.register
 class WriteOut(Primitive):
-    """`write_out(kh)`: a loop becomes its turns, one after the other; other loops inside are named apart."""
+    """`write_out(kh)`: a loop becomes its iterations, one after the other; other loops inside are named apart."""
 
     name = "write_out"
     takes = ("plain",)
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         loop = plain(program.loop(str(arguments[0])))
-        if loop.turns > MOST_TURNS or loop.turns == 1:
-            raise RefusedError(f"`{loop.var}` has {loop.turns} turns")
+        if loop.iterations > MOST_ITERATIONS or loop.iterations == 1:
+            raise RefusedError(f"`{loop.var}` has {loop.iterations} iterations")
         parts = []
         for number, position in enumerate(loop.positions):
-            turn = at(loop.body, {loop.var: position})
-            parts.append(renamed(program, turn, f"_{number}") if number else turn)
+            iteration = at(loop.body, {loop.var: position})
+            parts.append(renamed(program, iteration, f"_{number}") if number else iteration)
         return with_loop(program, loop, seq(*parts))

@@ -28,9 +28,9 @@ from tosaic.backends.cortex_m.program.tree import (
 
 @PRIMITIVES.register
 class Push(Primitive):
-    """`push(syb, v, 1)`: the turns of a loop over sums of products of `v`, from the last one on, take the constant of
-    that, and `v` with its elements moved on by one more each time: each turn's constant is that of the next one, moved
-    back, with zeros around."""
+    """`push(syb, v, 1)`: the iterations of a loop over sums of products of `v`, from the last one on, take the constant
+    of that, and `v` with its elements moved on by one more each time: each iteration's constant is that of the next
+    one, moved back, with zeros around."""
 
     name = "push"
     takes = ("sums", "own", "number")
@@ -52,19 +52,19 @@ class Push(Primitive):
         counted = len(dims) == 1 and factor.index[-1] == lane and w.shape[dims[0]] == loop.extent
         if w.memory != "const" or not counted or len(uses_of(program, w.name)) != 1:
             raise RefusedError(f"`{loop.var}` does not count a dimension of a constant")
-        turns = np.moveaxis(origins(program, w), dims[0], 0)
+        iterations = np.moveaxis(origins(program, w), dims[0], 0)
         if (
-            (turns[:-1, ..., :-by] != turns[1:, ..., by:]).any()
-            or turns[:-1, ..., -by:].any()
-            or turns[1:, ..., :by].any()
+            (iterations[:-1, ..., :-by] != iterations[1:, ..., by:]).any()
+            or iterations[:-1, ..., -by:].any()
+            or iterations[1:, ..., :by].any()
         ):
-            raise RefusedError(f"{w.name} is not what the next turn of `{loop.var}` has, moved by {by}")
+            raise RefusedError(f"{w.name} is not what the next iteration of `{loop.var}` has, moved by {by}")
         buffers = [replace(b, name=f"{b.name}_{number}" if number else b.name) for number in range(loop.extent)]
         fresh(program, *(each.name for each in buffers[1:]), *(f"{each.name}m" for each in buffers[1:]))
         last, found = loop.extent - 1, seq()
         for number in reversed(range(loop.extent)):
-            turn = with_accesses(inner, partial(_of, b.name, buffers[number].name))
-            found = seq(at(turn, {loop.var: last - number}), found)
+            iteration = with_accesses(inner, partial(_of, b.name, buffers[number].name))
+            found = seq(at(iteration, {loop.var: last - number}), found)
             if number:
                 moved = self._moved(buffers[number - 1].name, buffers[number].name, b.size, by)
                 found = Alloc(buffers[number], seq(moved, found))

@@ -93,7 +93,7 @@ def _added(program: Program, b: Buffer) -> Range:
     for s, around in under(home):
         if isinstance(s, Reduce) and s.target.buffer == b.name:
             low, high = range_of(program, s.value)
-            times = math.prod(f.turns for f in loops_of(around) if not any(i[f.var] for i in s.target.index))
+            times = math.prod(f.iterations for f in loops_of(around) if not any(i[f.var] for i in s.target.index))
             below, above = below + times * min(low, 0), above + times * max(high, 0)
     return below, above
 

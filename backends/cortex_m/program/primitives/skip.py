@@ -1,4 +1,4 @@
-"""The primitive that leaves out of a turn what the next one does again: skip."""
+"""The primitive that leaves out of an iteration what the next one does again: skip."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ from tosaic.backends.cortex_m.program.tree import (
 
 @PRIMITIVES.register
 class Skip(Primitive):
-    """`skip(x, S)`: the last turn of loop `x`, which starts early, comes before the one before it, and leaves out those
-    elements of `S`, and of other sums that are named, of which nothing is left after that, and what is made of nothing
-    else; names in the two end in `_e` and `_f`."""
+    """`skip(x, S)`: the last iteration of loop `x`, which starts early, comes before the one before it, and leaves out
+    those elements of `S`, and of other sums that are named, of which nothing is left after that, and what is made of
+    nothing else; names in the two end in `_e` and `_f`."""
 
     name = "skip"
     takes = ("plain", "own", "own")
@@ -48,9 +48,9 @@ class Skip(Primitive):
         loop, sums = plain(program.loop(str(arguments[0]))), [program.buffer(str(name)) for name in arguments[1:]]
         if not loop.early or not {b.name for b in sums} <= own_buffers(loop.body):
             names = " and ".join(b.name for b in sums)
-            raise RefusedError(f"the last turn of `{loop.var}` does not start early, with {names} of its own")
+            raise RefusedError(f"the last iteration of `{loop.var}` does not start early, with {names} of its own")
         if any(use.how != "write" for _, found in changed_in(program, loop) for use in found):
-            raise RefusedError(f"turns of `{loop.var}` do more than write")
+            raise RefusedError(f"iterations of `{loop.var}` do more than write")
         *others, before, last = loop.positions
         early, again = (at(loop.body, {loop.var: position}) for position in (last, before))
         written = _changes(loop.body)
@@ -74,7 +74,7 @@ class Skip(Primitive):
 
 
 class _Reach:
-    """Which elements outside a turn each element of a buffer ends in."""
+    """Which elements outside an iteration each element of a buffer ends in."""
 
     def __init__(self, buffers: Mapping[str, Buffer], b: Buffer, outside: Set[str]) -> None:
         self.buffers, self.b, self.outside = buffers, b, outside
@@ -84,7 +84,7 @@ class _Reach:
         return {place for place, sources in self.sources.items() if place[0] in self.outside and element in sources}
 
     def walk(self, s: Statement, values: Mapping[str, int]) -> None:
-        """One statement, at values of the loops inside of the turn."""
+        """One statement, at values of the loops inside of the iteration."""
         match s:
             case Seq():
                 for part in s.body:
@@ -136,7 +136,8 @@ def _without(s: Statement, b: Buffer, dead: set[int]) -> Statement:
 
 
 def _made_of_something(s: Statement) -> Statement:
-    """A turn without what is made of its own buffers that nothing begins, and what makes those that nothing reads."""
+    """An iteration without what is made of its own buffers that nothing begins, and what makes those that nothing
+    reads."""
     own, before = own_buffers(s), None
     while s != before:
         before = s

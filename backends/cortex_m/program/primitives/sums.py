@@ -162,7 +162,8 @@ def held(value: Value, program: Program) -> str:
 @PRIMITIVES.register
 class Part(Primitive):
     """`part(out, sat16, n, E, scratch, i16)`: the part of what `out` is assigned that begins with `sat16` is computed
-    first, for all of a turn of loop `n`, into `E`. What is computed of it comes last in the turn, where it can."""
+    first, for all of an iteration of loop `n`, into `E`. What is computed of it comes last in the iteration, where it
+    can."""
 
     name = "part"
     takes = ("buffer", "op", "loop", "name", "memory", "dtype")
@@ -177,7 +178,7 @@ class Part(Primitive):
             if isinstance(s, Assign) and s.target.buffer == target
         ]
         if len(found) != 1 or any(isinstance(s, If) for s in found[0][1]):
-            raise RefusedError(f"a turn of `{var}` does not assign {target} once")
+            raise RefusedError(f"an iteration of `{var}` does not assign {target} once")
         statement, loops = found[0][0], loops_of(found[0][1])
         parts = [v for v in parts_of(statement.value) if isinstance(v, Op) and v.name == op]
         if not parts or (parts[0] is statement.value and len(parts) > 2):
@@ -187,7 +188,7 @@ class Part(Primitive):
             raise RefusedError(f"`{dtype}` in `{memory}` does not hold a `{op}`")
         home = self._home(loop.body, statement, {a.buffer for a in accesses(value)})
         if home is None:
-            raise RefusedError(f"what `{op}` takes is made in a turn of `{var}`")
+            raise RefusedError(f"what `{op}` takes is made in an iteration of `{var}`")
         counted = [f for f in loops if any(i[f.var] for a in accesses(value) for i in a.index)]
         if any(plain(f).step != 1 for f in counted):
             raise RefusedError(f"a loop in `{var}` goes in steps")
@@ -205,34 +206,38 @@ class Part(Primitive):
         body = Alloc(buffer, seq(exchanged(last, home, copies), rest))
         return with_loop(program, loop, replace(loop, body=exchanged(loop.body, last, body)))
 
-    def _home(self, turn: Statement, statement: Statement, read: set[str]) -> Statement | None:
-        """The largest part of a turn that holds a statement, and makes nothing of what is read; None where there is
-        none that runs once a turn."""
-        while read & (own_buffers(turn) | written_by(turn)):
-            match turn:
+    def _home(self, iteration: Statement, statement: Statement, read: set[str]) -> Statement | None:
+        """The largest part of an iteration that holds a statement, and makes nothing of what is read; None where there
+        is none that runs once an iteration."""
+        while read & (own_buffers(iteration) | written_by(iteration)):
+            match iteration:
                 case Alloc():
-                    turn = turn.body
+                    iteration = iteration.body
                 case Seq():
-                    turn = next(part for part in turn.body if stands_in(statement, part))
+                    iteration = next(part for part in iteration.body if stands_in(statement, part))
                 case _:
                     return None
-        return turn
+        return iteration
 
-    def _last(self, turn: Statement, home: Statement) -> Statement:
-        """The largest part of a turn that `home` is the last statement of."""
-        found = turn
-        while isinstance(turn, Alloc | Seq) and turn is not home:
-            inner = turn.body if isinstance(turn, Alloc) else next(p for p in turn.body if stands_in(home, p))
-            if isinstance(turn, Seq) and inner is not turn.body[-1]:
+    def _last(self, iteration: Statement, home: Statement) -> Statement:
+        """The largest part of an iteration that `home` is the last statement of."""
+        found = iteration
+        while isinstance(iteration, Alloc | Seq) and iteration is not home:
+            inner = (
+                iteration.body
+                if isinstance(iteration, Alloc)
+                else next(p for p in iteration.body if stands_in(home, p))
+            )
+            if isinstance(iteration, Seq) and inner is not iteration.body[-1]:
                 found = inner
-            turn = inner
+            iteration = inner
         return found
 
 
 @PRIMITIVES.register
 class Unfold(Primitive):
-    """`unfold(ni, v, q)`: what the turns of loop `ni`, four at most, assign is computed operation by operation in
-    registers `v0`, `v1` ...; what a turn alone reads is brought there first."""
+    """`unfold(ni, v, q)`: what the iterations of loop `ni`, four at most, assign is computed operation by operation in
+    registers `v0`, `v1` ...; what an iteration alone reads is brought there first."""
 
     name = "unfold"
     takes = ("plain", "name", "memory")

@@ -14,7 +14,7 @@ from tosaic.backends.cortex_m.program.sketches.row_numbers import LANES, PixelRo
 from tosaic.backends.cortex_m.program.sketches.row_parts import RowPart
 
 _UNROLLED, _ADDED = 8, 32
-"""Vectors of a column that are written out in a turn: of copies, and of terms."""
+"""Vectors of a column that are written out in an iteration: of copies, and of terms."""
 
 
 def opened_product(s: PixelRows) -> Iterator[str]:
@@ -116,13 +116,13 @@ def column_terms(depth: int, columns: int, source: str, loop: str, own: str = ""
     """The steps that add up what columns of a source, which `loop` counts, add to sums."""
     along = _Elements(depth, f"zk{own}", f"zl{own}")
     turned = along.vectors <= _ADDED
-    turn = f"zj{own}" if turned else loop
-    yield from [f"split({loop}, {turn}, {columns})"] * turned
-    yield from (f"stage(Z{own}, {turn}, Zr{own}, r)", *along.cut(), *along.read(source, f"zw{own}"))
+    iteration = f"zj{own}" if turned else loop
+    yield from [f"split({loop}, {iteration}, {columns})"] * turned
+    yield from (f"stage(Z{own}, {iteration}, Zr{own}, r)", *along.cut(), *along.read(source, f"zw{own}"))
     yield from (f"spread(az, {loop}, tq{lanes}, q, i8, {lanes})" for lanes in along.loops)
     yield f"select({loop}, mve)"
     if columns > 1 or not turned:
-        yield f"hardware_loop({turn if turned else along.depth})"
+        yield f"hardware_loop({iteration if turned else along.depth})"
     yield f"block({loop})"
 
 
@@ -181,11 +181,11 @@ def _four_together(along: _Elements) -> Iterator[str]:
     yield from ("select(wi, mve)", f"hardware_loop({along.depth})", "block(wi)")
 
 
-def _turned(along: _Elements, loop: str, turns: int, new: str) -> Iterator[str]:
+def _turned(along: _Elements, loop: str, iterations: int, new: str) -> Iterator[str]:
     """The steps of a hardware loop over columns, or rows, of few vectors each, or over the vectors of each."""
     if along.vectors <= _UNROLLED:
-        yield from (f"split({loop}, {new}, {turns})", f"select({loop}, mve)")
-        yield from [f"hardware_loop({new})"] * (turns > 1)
+        yield from (f"split({loop}, {new}, {iterations})", f"select({loop}, mve)")
+        yield from [f"hardware_loop({new})"] * (iterations > 1)
         yield f"block({loop})"
     else:
         n = next(n for n in (4, 3, 2, 1) if along.vectors % n == 0)

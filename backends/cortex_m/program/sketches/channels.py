@@ -70,7 +70,7 @@ class LinedWindows:
         padded: whether windows reach beyond rows, and beyond columns.
         once: whether each of the `weights` is read once, or each element of the `image` as well.
         copied: whether weights are copied to scratch memory.
-        ahead: loads that run a turn ahead.
+        ahead: loads that run an iteration ahead.
         strip: of the padded image, from which bytes are read; None where the image is read.
     """
 
@@ -130,8 +130,8 @@ class LinedWindows:
     @property
     def parts(self) -> list[ChannelPart]:
         """Whole vectors of channels, and those that are left."""
-        turns, rest = divmod(self.channels, self.lanes)
-        found = [ChannelPart(self, ImageTiles(self.down, self.across, self.turned), "", turns)]
+        iterations, rest = divmod(self.channels, self.lanes)
+        found = [ChannelPart(self, ImageTiles(self.down, self.across, self.turned), "", iterations)]
         if rest:
             found.append(ChannelPart(self, ImageTiles(self.down, self.across, "x", "yc", "xb", "n_e"), "_e", 1))
         return found
@@ -143,13 +143,13 @@ class ChannelPart:
 
     Args:
         behind: what names of its constants end in.
-        turns: vectors of them.
+        iterations: vectors of them.
     """
 
     what: LinedWindows
     tiles: ImageTiles
     behind: str
-    turns: int
+    iterations: int
 
     @property
     def alone(self) -> bool:
@@ -188,9 +188,9 @@ def lined(t: LinedWindows) -> Iterator[str]:
         for region in regions:
             yield from _added(part, region)
     yield from (_written_out(part, region) for part, regions in parts for region in regions)
-    found = [(region, region.turns((part.turns, False))) for part, regions in parts for region in regions]
-    for region, turns in found:
-        yield from turned(region.turned, *turns, t.isa)
+    found = [(region, region.iterations((part.iterations, False))) for part, regions in parts for region in regions]
+    for region, iterations in found:
+        yield from turned(region.turned, *iterations, t.isa)
     for region, (count, early) in found:
         if t.ahead and count - early > 1:
             yield f"hoist({region.turned}, {t.ahead})"
@@ -298,8 +298,8 @@ def _written_out(part: ChannelPart, region: TileRegion) -> str:
     own, name, halves = part.sums(region), region.name, part.what.halves
     tile = [f"s{loop}{own}b" for loop, axis, number in region.axes if axis.tile(number) > 1]
     order = (f"vw{name}",) if part.what.once == "weights" else (f"va{name}", f"vw{name}")
-    first, turn = tile[-1] if tile else f"ky{own}", f"{'sh' if halves else 'sn'}{own}b"
-    return f"line_up({first}, {turn}, {', '.join(order)})"
+    first, iteration = tile[-1] if tile else f"ky{own}", f"{'sh' if halves else 'sn'}{own}b"
+    return f"line_up({first}, {iteration}, {', '.join(order)})"
 
 
 def _added(part: ChannelPart, region: TileRegion) -> Iterator[str]:
@@ -326,10 +326,10 @@ def _added(part: ChannelPart, region: TileRegion) -> Iterator[str]:
             yield f"reorder({loop}, {line})"
             if padded:
                 yield f"distribute({loop})"
-    turn = lanes[-1]
-    yield f"split({turn}, sg{own}, {2 if t.halves else t.lanes})"
-    yield f"stage({t.image}, {turn}, va{name}, q, {t.dtype})"
-    yield f"stage({'wc' if t.copied and not part.behind else f'w{part.behind}'}, {turn}, vw{name}, q, {t.dtype})"
+    iteration = lanes[-1]
+    yield f"split({iteration}, sg{own}, {2 if t.halves else t.lanes})"
+    yield f"stage({t.image}, {iteration}, va{name}, q, {t.dtype})"
+    yield f"stage({'wc' if t.copied and not part.behind else f'w{part.behind}'}, {iteration}, vw{name}, q, {t.dtype})"
     if t.halves:
         yield f"write_out(sg{own})"
     around = region.turned

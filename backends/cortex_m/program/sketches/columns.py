@@ -19,7 +19,7 @@ class ColumnTiles:
     Args:
         row: pixels of a row.
         vectors: of sums.
-        ahead: loads that run a turn ahead.
+        ahead: loads that run an iteration ahead.
     """
 
     row: int
@@ -53,8 +53,8 @@ def columns(s: ColumnTiles) -> Iterator[str]:
         )
     else:
         yield from ("distribute(sx)", "reorder(sxb, ky)")
-    turn = "sxb" if s.vectors > 1 else "ky"
-    yield from ("stage(w, ky, wr, r, i32)", f"stage(a, {turn}, va, q, i32)", f"unfold({lanes}, v, q)")
+    iteration = "sxb" if s.vectors > 1 else "ky"
+    yield from ("stage(w, ky, wr, r, i32)", f"stage(a, {iteration}, va, q, i32)", f"unfold({lanes}, v, q)")
     yield from ("select(x, mve)", "hardware_loop(ky)", "block(x)")
     if s.ahead:
         yield f"hoist(ky, {s.ahead})"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 _VECTORS = 4
-"""That a turn loads before it stores them: what is stored right behind its load waits."""
+"""That an iteration loads before it stores them: what is stored right behind its load waits."""
 
 
 def copied(
     constant: str, loop: str, copy: str, size: int, lanes: int, isa: str = "mve", widened: str = ""
 ) -> Iterator[str]:
-    """The steps that copy what a turn of a loop reads of a constant of one dimension, by whole vectors.
+    """The steps that copy what an iteration of a loop reads of a constant of one dimension, by whole vectors.
 
     Args:
         size: elements of that, as many as there are in a vector, or more.
@@ -30,13 +30,13 @@ def moved(
     Args:
         own: what new names begin with.
     """
-    turns = (size // lanes - (size % lanes > 0)) // _VECTORS
-    whole = max(turns, 0) * _VECTORS * lanes
+    iterations = (size // lanes - (size % lanes > 0)) // _VECTORS
+    whole = max(iterations, 0) * _VECTORS * lanes
     if 0 < whole < size:
         yield f"cut({loop}, {whole})"
     if whole:
         yield from _vectors(source, loop, own, _VECTORS * lanes, lanes, widened)
-        yield from (f"select({loop}, {isa})", f"{'hardware_loop' if turns > 1 else 'block'}({loop})")
+        yield from (f"select({loop}, {isa})", f"{'hardware_loop' if iterations > 1 else 'block'}({loop})")
     if whole < size:
         last, own = (f"{loop}_t", f"{own}r") if whole else (loop, own)
         yield from _vectors(source, last, own, size - whole, lanes, widened)
@@ -44,7 +44,7 @@ def moved(
 
 
 def _vectors(source: str, loop: str, own: str, size: int, lanes: int, widened: str) -> Iterator[str]:
-    """Turns that move so many elements each, vector by vector."""
+    """Iterations that move so many elements each, vector by vector."""
     vector, lanes = loop, min(lanes, size)
     if size > lanes:
         vector = f"{own}v"

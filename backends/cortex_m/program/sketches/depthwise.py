@@ -18,7 +18,7 @@ class Strip:
     Args:
         rows: of results whose part of the image is copied together.
         pixels: results of a row whose sums lie in registers.
-        copied: pixels that a turn of the copy copies.
+        copied: pixels that an iteration of the copy copies.
         isa: the instruction set.
         down: whether these results follow each other in a column.
     """
@@ -87,7 +87,7 @@ def word_depthwise(geometry: Geometry, multiples: int, strip: Strip, high: bool,
     Args:
         thumb: whether the core is one with sums in high registers, whose loads are of words.
     """
-    g, turn = geometry, "ky"
+    g, iteration = geometry, "ky"
     if thumb:
         yield "widen(P, i32)"
     yield from _walked(g, multiples, strip, high, "h" if thumb else "r")
@@ -100,19 +100,19 @@ def word_depthwise(geometry: Geometry, multiples: int, strip: Strip, high: bool,
         yield "reorder(sxb, ky)"
     if g.kernel[0] > 1:
         yield f"split(ky, kr, {g.kernel[0]})"
-        turn = "kr"
+        iteration = "kr"
     held = not thumb or g.kernel[1] <= _FEW_TAPS
     if held:
-        yield f"stage({weights}, {turn}, wr, r, i32)"
+        yield f"stage({weights}, {iteration}, wr, r, i32)"
     if several:
         yield "gather(sxb, kx, P, t)"
-        for number, turns in enumerate(_readers(g, strip)):
+        for number, iterations in enumerate(_readers(g, strip)):
             suffix, letter = f"_{number}" * (number > 0), chr(ord("a") + number)
             yield f"stage(P, t{suffix}, p{letter}h, r, i32)"
             if not held:
-                yield f"stage({weights}, {'kx' if turns > 1 else 't'}{suffix}, w{letter}h, r)"
+                yield f"stage({weights}, {'kx' if iterations > 1 else 't'}{suffix}, w{letter}h, r)"
     else:
-        yield f"stage(P, {turn}, ph, r, i32)"
+        yield f"stage(P, {iteration}, ph, r, i32)"
         if not held:
             yield f"stage({weights}, kx, wr, r)"
     yield from (f"select(ky, {strip.isa})", "block(ky)")
@@ -134,16 +134,16 @@ def float_depthwise(geometry: Geometry, strip: Strip, clamped: bool) -> Iterator
     if min(g.width, strip.copied) > 1:
         yield f"split(cx, cxi, {strip.copied}{', early' * (copied_pixels(g) % strip.copied > 0)})"
         yield "unroll(cxi)"
-    turn = "kr" if g.kernel[0] > 1 else "ky"
-    if turn == "kr":
+    iteration = "kr" if g.kernel[0] > 1 else "ky"
+    if iteration == "kr":
         yield f"split(ky, kr, {g.kernel[0]})"
-    yield f"stage(w, {turn}, wr, s)"
+    yield f"stage(w, {iteration}, wr, s)"
     if several:
         yield "gather(sxb, kx, P, t)"
         for number in range(len(_readers(g, strip))):
             yield f"stage(P, t{f'_{number}' * (number > 0)}, p{chr(ord('a') + number)}h, s)"
     else:
-        yield f"stage(P, {turn}, ph, s)"
+        yield f"stage(P, {iteration}, ph, s)"
     yield from ("select(ky, fp)", "block(ky)")
     yield from (f"unroll({loop})" for loop in ("xi", "sx", *(("sxc", "sxd") if clamped else ())) if several)
 
@@ -198,15 +198,15 @@ def dsp_depthwise(geometry: Geometry, multiples: int, strip: Strip, high: bool, 
         yield f"reorder_dims(w, {'d012354' if extent > 4 else 'd01243'})"
     if g.kernel[0] > 1:
         yield f"split(ky, kr, {g.kernel[0]})"
-    turn = "kr" if g.kernel[0] > 1 else "ky"
-    yield f"stage(w, {turn}, wh, scratch, i16)"
+    iteration = "kr" if g.kernel[0] > 1 else "ky"
+    yield f"stage(w, {iteration}, wh, scratch, i16)"
     # Halves to the innermost dimension, results or words to the outermost.
     if extent > words:
         yield from (f"reorder_dims(wh, {'d201' if skewed else 'd021'})", "reorder(wh1, wh2)", "write_out(wh2)")
     else:
         yield from ("reorder_dims(wh, d10)", "reorder(wh0, wh1)", "write_out(wh1)")
     yield "place(wh, r)"
-    yield f"stage(P, {turn}, ph, r)"
+    yield f"stage(P, {iteration}, ph, r)"
     yield "split(ph0, phl, 2)"
     yield from (f"select(ky, {strip.isa})", "block(ky)")
 

@@ -11,11 +11,11 @@ from tosaic.backends.cortex_m.program.rewriting import loops_of, own_touches, ta
 from tosaic.backends.cortex_m.program.tree import BYTES, LEAVES, REGISTERS, Buffer, For, Program
 
 _COPIED = 4
-"""Vectors in a turn of a copy."""
+"""Vectors in an iteration of a copy."""
 
 
 def unrolled(elements: int, factor: int) -> Iterator[str]:
-    """`factor` elements in a turn of loop `x`, the rest of the `elements` one by one."""
+    """`factor` elements in an iteration of loop `x`, the rest of the `elements` one by one."""
     if factor == 1:
         return
     if elements % factor:
@@ -30,7 +30,7 @@ class Vectors:
 
     Args:
         bits: of a lane.
-        unroll: vectors in a turn.
+        unroll: vectors in an iteration.
         beside: how many of them take turns.
         copied: whether tables are read from scratch memory.
         isa: the instructions.
@@ -66,7 +66,7 @@ def in_lanes(program: Program, v: Vectors) -> Iterator[str]:
 
 
 def in_vectors(var: str, extent: int, each: int, unroll: int, beside: int) -> Iterator[str]:
-    """A loop in turns of `unroll` vectors, the rest of its vectors, and the rest of its elements."""
+    """A loop in iterations of `unroll` vectors, the rest of its vectors, and the rest of its elements."""
     inner, together = f"{var}i", each * unroll
     yield f"split({var}, {inner}, {extent})"
     rest, last = extent % together, inner
@@ -78,7 +78,7 @@ def in_vectors(var: str, extent: int, each: int, unroll: int, beside: int) -> It
         yield f"cut({last}, {rest - rest % each}, s)"
         short = f"{last}_s"
     if rest < extent:
-        yield from _turns(inner, f"{var}u", together, each * beside)
+        yield from _iterations(inner, f"{var}u", together, each * beside)
         yield f"lanes({var}, {f'{var}uv' if beside < unroll else f'{var}u'}, {each})"
     if rest >= each:
         yield f"lanes({var}, {last}, {each})"
@@ -86,17 +86,17 @@ def in_vectors(var: str, extent: int, each: int, unroll: int, beside: int) -> It
         yield f"lanes({var}, {short}, {each})"
 
 
-def _turns(inner: str, turn: str, together: int, beside: int) -> Iterator[str]:
-    yield f"split({inner}, {turn}, {together})"
+def _iterations(inner: str, iteration: str, together: int, beside: int) -> Iterator[str]:
+    yield f"split({inner}, {iteration}, {together})"
     if beside < together:
-        yield from (f"split({turn}, {turn}v, {beside})", f"unroll({turn})")
+        yield from (f"split({iteration}, {iteration}v, {beside})", f"unroll({iteration})")
 
 
-def instructions(var: str, turns: int, isa: str) -> Iterator[str]:
-    """A turn of a loop of vectors as a block of instructions."""
+def instructions(var: str, iterations: int, isa: str) -> Iterator[str]:
+    """An iteration of a loop of vectors as a block of instructions."""
     yield f"select({var}, {isa})"
-    if turns:
-        yield f"{'hardware_loop' if turns > 1 else 'unroll'}({var}i)"
+    if iterations:
+        yield f"{'hardware_loop' if iterations > 1 else 'unroll'}({var}i)"
     yield f"block({var})"
 
 
@@ -127,7 +127,7 @@ def _numbers(program: Program) -> Iterator[str]:
 
 
 def _is_own(program: Program, b: Buffer) -> bool:
-    """Whether a buffer holds what a turn computes."""
+    """Whether a buffer holds what an iteration computes."""
     return b.memory == "scratch" and not b.shape
 
 

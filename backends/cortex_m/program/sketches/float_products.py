@@ -34,14 +34,14 @@ class FloatTile:
 
     @property
     def cost(self) -> float:
-        """About the cycles of a product: its share of loads, of a turn, and of what a last tile repeats."""
+        """About the cycles of a product: its share of loads, of an iteration, and of what a last tile repeats."""
         sums, repeated = self.pixels * self.channels, -(-self.columns // self.pixels) * self.pixels / self.columns
-        around = (_TURN * self.depth / self.unroll + _BLOCK * sums + _BLOCK) / self.depth
+        around = (_ITERATION * self.depth / self.unroll + _BLOCK * sums + _BLOCK) / self.depth
         return repeated * (_PRODUCT + (_LOAD * (self.pixels + self.channels) + around) / sums)
 
 
-_PRODUCT, _LOAD, _TURN, _BLOCK = 3, 2, 6, 8
-"""Cycles of a product, of a load, of a turn of a loop around a block, and of what begins and ends a sum."""
+_PRODUCT, _LOAD, _ITERATION, _BLOCK = 3, 2, 6, 8
+"""Cycles of a product, of a load, of an iteration of a loop around a block, and of what begins and ends a sum."""
 
 
 def float_products(t: FloatTile) -> Iterator[str]:

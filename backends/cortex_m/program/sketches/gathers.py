@@ -21,8 +21,8 @@ class GatheredRow:
 
     Args:
         elements: of a row of results.
-        vectors: in a turn.
-        ahead: loads that run a turn ahead.
+        vectors: in an iteration.
+        ahead: loads that run an iteration ahead.
         wide: whether sums take more than sixteen bits: even and odd ones lie in vectors of their own.
     """
 
@@ -34,13 +34,13 @@ class GatheredRow:
 
     @property
     def together(self) -> int:
-        """Elements of a turn; the last one may start early."""
+        """Elements of an iteration; the last one may start early."""
         return HALVES * self.vectors
 
 
 def gathered(t: GatheredRow) -> Iterator[str]:
     """The steps of a schedule."""
-    turns, early = -(-t.elements // t.together), t.elements % t.together > 0
+    iterations, early = -(-t.elements // t.together), t.elements % t.together > 0
     yield from (f"rewrite(out, {rule})" for rule in t.average.rules)
     yield from (f"stage({factor}, b, {factor}_g, r)" for factor in t.average.factors)
     yield from (f"split(j, jv, {t.together}{', early' * early})", f"split(jv, jl, {HALVES})")
@@ -57,6 +57,6 @@ def gathered(t: GatheredRow) -> Iterator[str]:
         yield from (f"stage(g{number}, jv, at{neighbor}, q)", f"stage(u{number}, jv, by{neighbor}, q)")
     if t.wide:
         yield from ("write_out(jldh)", "write_out(jleh)")
-    yield from turned("j", turns, early)
-    if t.ahead and turns - early > 1:
+    yield from turned("j", iterations, early)
+    if t.ahead and iterations - early > 1:
         yield f"hoist(j, {t.ahead})"

@@ -44,7 +44,7 @@ class ChannelLanes:
         dtype: of a lane while elements are joined.
         count: lanes of a vector.
         channels: of the image.
-        vectors: of channels in a turn.
+        vectors: of channels in an iteration.
         average: how sums become results; None of greatest numbers.
     """
 
@@ -56,11 +56,11 @@ class ChannelLanes:
 
     @property
     def together(self) -> int:
-        """Channels of a turn."""
+        """Channels of an iteration."""
         return min(self.count * self.vectors, self.channels)
 
     @property
-    def turns(self) -> int:
+    def iterations(self) -> int:
         """Of the loop over channels; the last may start early."""
         return -(-self.channels // self.together)
 
@@ -103,7 +103,7 @@ def finished(
         placed: the step that brings sums to vectors.
         around, inner: the loop over vectors of results, and that over one.
         outer: that around all of the region.
-        uniform: whether constants are one number in a region; else in each turn of `outer`.
+        uniform: whether constants are one number in a region; else in each iteration of `outer`.
     """
     average = lanes.average
     if average is None:

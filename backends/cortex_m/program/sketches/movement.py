@@ -1,7 +1,7 @@
 """Sketches of data movement on cores with vectors.
 
 A box moves along one of its axes, a vector of neighbors after the other: neighbors of both sides, or of one, which are
-scattered over the result, or gathered from the source. A hardware loop turns over the axis around, or over vectors
+scattered over the result, or gathered from the source. A hardware loop iterates over the axis around, or over vectors
 where these are many.
 """
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from tosaic.backends.cortex_m.program.movement import FILL, CopyAxis, CopyBox, loops_of_box
 
 _MANY = 12
-"""Vectors along an axis that a hardware loop turns over."""
+"""Vectors along an axis that a hardware loop iterates over."""
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class MovedBox:
         source: the buffer of the one number that fills vectors; empty where they are moved.
         lanes: of a vector; `dtype` is the type that it holds elements in.
         strip: elements along the loop that all others move before the next ones.
-        unroll: vectors in a turn.
-        ahead: loads that run a turn ahead.
+        unroll: vectors in an iteration.
+        ahead: loads that run an iteration ahead.
     """
 
     number: int
@@ -53,8 +53,8 @@ class MovedBox:
 
 
 def alike(boxes: Sequence[CopyBox]) -> Iterator[tuple[str, str]]:
-    """Loops of the first box, and of another, that turn over the same places, if those around them do, and those of all
-    boxes between them: so one nest may be of several boxes."""
+    """Loops of the first box, and of another, that iterate over the same places, if those around them do, and those of
+    all boxes between them: so one nest may be of several boxes."""
     yield from (("b0", f"b{number}") for number in range(1, len(boxes)))
     first, beside = boxes[0], list(enumerate(boxes))[1:]
     for depth, axis in enumerate(first.axes[:-1]):
@@ -69,7 +69,7 @@ def alike(boxes: Sequence[CopyBox]) -> Iterator[tuple[str, str]]:
 
 
 def written_out(loop: str, extent: int, count: int) -> Iterator[str]:
-    """So many elements of a row in a turn, the rest one by one."""
+    """So many elements of a row in an iteration, the rest one by one."""
     if count < extent:
         if extent % count:
             yield f"cut({loop}, {extent - extent % count})"
@@ -102,10 +102,10 @@ def moved(m: MovedBox) -> Iterator[str]:
         yield from _turned(m, inner, around)
         return
     yield from _vectors(m, inner, m.extent)
-    turns = m.extents[m.loops.index(around)] if around in before else 1
+    iterations = m.extents[m.loops.index(around)] if around in before else 1
     yield f"select({around}, mve)"
-    yield f"hardware_loop({around})" if turns > 1 else f"block({around})"
-    if m.ahead and turns > 1:
+    yield f"hardware_loop({around})" if iterations > 1 else f"block({around})"
+    if m.ahead and iterations > 1:
         yield f"hoist({around}, {m.ahead})"
 
 
@@ -137,6 +137,6 @@ def _vectors(m: MovedBox, loop: str, extent: int) -> Iterator[str]:
 
 
 def _held(m: MovedBox, loop: str, count: int, early: bool = False) -> Iterator[str]:
-    """So many neighbors of a turn go through a vector."""
+    """So many neighbors of an iteration go through a vector."""
     yield f"split({loop}, {loop}l, {count}{', early' * early})"
     yield f"stage({m.staged}, {loop}, v{loop}, q, {m.dtype})"

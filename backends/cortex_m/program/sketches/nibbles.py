@@ -1,7 +1,7 @@
 """The sketches of products of rows by weights of four bits in groups, for cores with vectors, and with halves.
 
-With vectors a turn of a hardware loop goes over some channels and all of the depth, or over some of its groups. 32
-weights of a channel are one load; two instructions make bytes of them, and two multiply. Names are those of
+With vectors an iteration of a hardware loop goes over some channels and all of the depth, or over some of its groups.
+32 weights of a channel are one load; two instructions make bytes of them, and two multiply. Names are those of
 `program.algorithms` and of the primitive `nibbles`.
 """
 
@@ -58,7 +58,7 @@ class NibbleRows:
         """Channels of a part whose sums lie in registers."""
         return next(n for n in range(self.rows.width, 0, -1) if part.block % n == 0)
 
-    def turns(self, part: RowPart) -> int:
+    def iterations(self, part: RowPart) -> int:
         """Of the hardware loop of a part."""
         unroll = self.rows.unroll
         return self.groups // unroll if unroll else part.block // self.width(part)
@@ -89,10 +89,10 @@ def nibble_rows(s: NibbleRows) -> Iterator[str]:
     if s.copied:
         yield from moved("a", "c", "cc", s.rows.depth, LANES)
     for part in parts:
-        yield from block(_around(s, part), _turned(s, part), s.turns(part))
+        yield from block(_around(s, part), _turned(s, part), s.iterations(part))
         yield from finish_selected(part)
     for part in parts:
-        if s.rows.ahead and s.turns(part) > 1:
+        if s.rows.ahead and s.iterations(part) > 1:
             yield f"hoist({_turned(s, part)}, {s.rows.ahead})"
         yield from finish_hoisted(part)
 
@@ -108,7 +108,7 @@ def _channels(part: RowPart) -> str:
 
 
 def _around(s: NibbleRows, part: RowPart) -> str:
-    """The loop of which a turn is one block."""
+    """The loop of which an iteration is one block."""
     return _own(part, "sj") if s.rows.unroll else _channels(part)
 
 
@@ -120,12 +120,12 @@ def _turned(s: NibbleRows, part: RowPart) -> str:
 def _sums(s: NibbleRows, part: RowPart) -> Iterator[str]:
     """The sums of a part, in the order in which they are finished."""
     w, factors, total, k = (part.named(name) for name in ("w", "factors", "S", "k"))
-    turn, each, width = _own(part, "sj"), _own(part, "sc"), s.width(part)
+    iteration, each, width = _own(part, "sj"), _own(part, "sc"), s.width(part)
     yield from in_order(part, w, factors)
-    yield f"split({_channels(part)}, {turn}, {part.block})"
+    yield f"split({_channels(part)}, {iteration}, {part.block})"
     if width > 1:
-        yield f"split({turn}, {each}, {width})"
-    yield f"stage({total}, {turn}, {_own(part, 'R')}, r)"
+        yield f"split({iteration}, {each}, {width})"
+    yield f"stage({total}, {iteration}, {_own(part, 'R')}, r)"
     inside = _own(part, "ku") if s.rows.unroll else k
     if width > 1:
         inside = f"{each}b"
@@ -197,11 +197,11 @@ def nibble_halves(s: NibbleHalves) -> Iterator[str]:
     yield from (f"split(c, ch, {_WORD})", "split(ch, che, 2)", "reorder(ch, che)")
     yield from (f"divide_dim(P, 5, {_WORD})", "divide_dim(P, 6, 2)", "reorder_dims(P, d01234576)")
     yield from ("stage(a, c, ab, r)", "stage(P, che, cp, r)", "write_out(che)", "select(c, dsp)", "block(c)")
-    turn = "kh"
+    iteration = "kh"
     if s.unroll > 1:
-        turn = "ku"
+        iteration = "ku"
         yield f"split(kh, ku, {s.unroll})"
-    yield from (f"stage(P, {turn}, ph, r)", "stage(V, ke, wh, r, i16)", "write_out(ke)", "write_out(kj)")
+    yield from (f"stage(P, {iteration}, ph, r)", "stage(V, ke, wh, r, i16)", "write_out(ke)", "write_out(kj)")
     if s.channels > 1:
         yield "unroll(snbb)"
     yield from ("select(kh, dsp)", "block(kh)")

@@ -126,11 +126,11 @@ def _copied(window: CopiedWindow) -> Iterator[str]:
     if window.dense and window.columns > 1:
         yield "fuse(ckx, c)"
     for loop, run in loops.items():
-        turns, rest = divmod(run, LANES)
-        if turns:
+        iterations, rest = divmod(run, LANES)
+        if iterations:
             yield f"split({loop}, l{loop}, {LANES}{', early' * (rest > 0)})"
             yield f"stage(a, {loop}, v{loop}, q)"
-            yield from turned(loop, turns + (rest > 0), rest > 0, "mve_fp")
+            yield from turned(loop, iterations + (rest > 0), rest > 0, "mve_fp")
 
 
 @dataclass(frozen=True)
@@ -212,20 +212,20 @@ class RegionBlocks:
                 yield f"distribute({loop})"
 
     @property
-    def turns(self) -> list[tuple[str, int]]:
-        """The turn of the depth, and what it leaves: what names of loops end in, and how many elements."""
+    def iterations(self) -> list[tuple[str, int]]:
+        """The iteration of the depth, and what it leaves: what names of loops end in, and how many elements."""
         t = self.part.t
         whole = t.depth // t.unroll * t.unroll
         return [("", t.unroll), *([("_r", t.depth - whole)] if whole < t.depth else [])]
 
     def split(self) -> Iterator[str]:
-        """The turns of the depth."""
+        """The iterations of the depth."""
         t, own = self.part.t, self.own
         if t.depth % t.unroll:
             yield f"cut(k{own}, {t.depth // t.unroll * t.unroll}, r)"
-        for behind, count in self.turns:
-            inner, turns = f"k{own}{behind}", count // 2 if t.pairs else count
-            if turns > 1:
+        for behind, count in self.iterations:
+            inner, iterations = f"k{own}{behind}", count // 2 if t.pairs else count
+            if iterations > 1:
                 yield f"split({inner}, ku{own}{behind}, {count})"
                 inner = f"ku{own}{behind}"
             if t.pairs:
@@ -235,9 +235,9 @@ class RegionBlocks:
                 yield from [] if self.part.few else [f"reorder(kq{own}{behind}, sn{own}b{behind})"]
 
     def written_out(self) -> Iterator[str]:
-        """All products of a turn, in the order of weights."""
+        """All products of an iteration, in the order of weights."""
         t = self.part.t
-        for behind, count in self.turns:
+        for behind, count in self.iterations:
             own = f"{self.own}{behind}"
             first = (*(f"{loop}b{behind}" for loop in self.tile), f"ky{own}")[0]
             first = f"ku{own}" if count > 1 + t.pairs else first

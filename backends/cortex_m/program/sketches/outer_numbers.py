@@ -9,8 +9,8 @@ from tosaic.backends.cortex_m.program.sketches.tiles import TiledAxis
 LANES = 4
 _COPY, _ELEMENT = 14, 5
 """Cycles around the copy of a run, and of one of its elements alone."""
-_BLOCK, _ENTRY, _TURN = 18, 6, 1.5
-"""Cycles of a block, of its hardware loop, and of each turn around its instructions."""
+_BLOCK, _ENTRY, _ITERATION = 18, 6, 1.5
+"""Cycles of a block, of its hardware loop, and of each iteration around its instructions."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,9 @@ class OuterTiles:
         kernel: rows and columns of a window that is not.
         padded: whether it reaches beyond rows, and beyond columns.
         vectors: of channels of a block.
-        unroll: elements of the depth in a turn.
+        unroll: elements of the depth in an iteration.
         pairs: whether elements are loaded two by two.
-        ahead: loads that run a turn ahead.
+        ahead: loads that run an iteration ahead.
         constant: whether the host lays the weights out.
         kept: whether weights of a block are copied to scratch memory for all pixels.
         window: how windows are copied; None where they are read in place.
@@ -156,20 +156,20 @@ class OuterBlock:
         return (self.taps + self.window) * self.vectors + self.elements / (2 if self.t.pairs else 1)
 
     @property
-    def turn(self) -> int:
-        """Instructions of a turn."""
+    def iteration(self) -> int:
+        """Instructions of an iteration."""
         return round(self.t.unroll * self.issued)
 
     @property
     def instructions(self) -> int:
         """Those of all of it, about."""
         rest = self.t.depth % self.t.unroll if self.t.depth > self.t.unroll else 0
-        return self.turn + round(rest * self.issued) + (2 + 2 * self.t.clamped) * self.pixels * self.vectors
+        return self.iteration + round(rest * self.issued) + (2 + 2 * self.t.clamped) * self.pixels * self.vectors
 
     @property
     def cycles(self) -> float:
         """What the multiplier, the loads, or all of them take, about."""
         t, sums = self.t, self.pixels * self.vectors
         each = max(2 * self.taps * self.vectors, 2 * self.window * self.vectors, self.issued)
-        turns = _TURN * (t.depth // t.unroll) + _ENTRY if t.depth // t.unroll > 1 else 0
-        return _BLOCK + t.depth * each + turns + 4 * sums + t.clamped * (4 * sums + 4)
+        iterations = _ITERATION * (t.depth // t.unroll) + _ENTRY if t.depth // t.unroll > 1 else 0
+        return _BLOCK + t.depth * each + iterations + 4 * sums + t.clamped * (4 * sums + 4)

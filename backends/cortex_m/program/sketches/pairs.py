@@ -70,11 +70,11 @@ def _paired_image(g: Geometry, strip: Strip) -> Iterator[str]:
 
 def _copied_pairs(whole: int, strip: Strip, pairs: str) -> Iterator[str]:
     """Pixels as words of four bytes, which become two words of two halves."""
-    turn, copied = "cx", min(strip.copied, whole)
+    iteration, copied = "cx", min(strip.copied, whole)
     if copied > 1:
         yield f"split(cx, cxi, {copied}{', early' * (whole % copied > 0)})"
-        turn = "cxi"
-    yield from (f"stage(a, {turn}, ab, r)", f"stage(P, {turn}, pb, r)", f"write_out({pairs})")
+        iteration = "cxi"
+    yield from (f"stage(a, {iteration}, ab, r)", f"stage(P, {iteration}, pb, r)", f"write_out({pairs})")
     yield from (f"select(cx, {strip.isa})", "block(cx)")
 
 
@@ -86,14 +86,14 @@ def _added_pairs(g: Geometry, strip: Strip) -> Iterator[str]:
     if strip.down:
         yield "reorder(ky, kx)"
     yield from (f"reorder(snb, k{across})", f"reorder(snb, k{along})", f"reorder({sums}b, k{across})")
-    turn, others = f"k{across}", g.kernel[1 if strip.down else 0]
+    iteration, others = f"k{across}", g.kernel[1 if strip.down else 0]
     if others > 1:
         yield f"split(k{across}, kr, {others})"
-        turn = "kr"
-    yield f"stage(wh, {turn}, wr, r)"
+        iteration = "kr"
+    yield f"stage(wh, {iteration}, wr, r)"
     places = patch(g, strip)
     if is_held(g, strip):
-        yield f"stage(P, {turn}, ph, r)"
+        yield f"stage(P, {iteration}, ph, r)"
     else:
         yield f"gather({sums}b, k{along}, P, t)"
         yield from (f"stage(P, t{f'_{i}' * (i > 0)}, p{chr(ord('a') + i)}h, r)" for i in range(len(places)))
@@ -114,7 +114,7 @@ def fits(g: Geometry, strip: Strip) -> bool:
 
 
 def is_held(g: Geometry, strip: Strip) -> bool:
-    """Whether all that a tile reads in a turn lies in registers beside its sums and two pointers."""
+    """Whether all that a tile reads in an iteration lies in registers beside its sums and two pointers."""
     places, taps = patch(g, strip), g.kernel[0 if strip.down else 1]
     dense = places[-1] - places[0] + 1 == len(places)
     return dense and 2 * strip.pixels + 2 + len(places) + taps <= GENERAL

@@ -23,8 +23,8 @@ class Patched:
         rows, columns: results that share a patch.
         deep: whether a patch is eight rows of two columns, whose elements move on from result to result, not four of
             four.
-        part: results of a row that a turn over channels computes.
-        packed: vectors of a row that a turn of the copy packs.
+        part: results of a row that an iteration over channels computes.
+        packed: vectors of a row that an iteration of the copy packs.
         block: channels whose strips are made together.
         paired: whether two fours of results become bytes, and are stored, as one vector.
     """
@@ -51,7 +51,7 @@ class Patched:
         return self.geometry.channels == 1 < self.multiples
 
     @property
-    def turns(self) -> int:
+    def iterations(self) -> int:
         """Of the loop over channels."""
         return self.multiples if self.alone else self.block
 
@@ -113,7 +113,7 @@ class Patched:
 
     @property
     def tiles(self) -> int:
-        """Fours of results in a turn over channels."""
+        """Fours of results in an iteration over channels."""
         return -(-self.part // self.across)
 
     @property
@@ -122,21 +122,21 @@ class Patched:
         return "xh" if self.paired else self.tile
 
     @property
-    def turn(self) -> int:
-        """Results of a row in a turn of the loop over tiles."""
+    def iteration(self) -> int:
+        """Results of a row in an iteration of the loop over tiles."""
         return self.across * (1 + self.paired)
 
     @property
     def skips(self) -> bool:
-        """Whether the last turn of the loop over tiles begins early."""
-        return self.part % self.turn > 0
+        """Whether the last iteration of the loop over tiles begins early."""
+        return self.part % self.iteration > 0
 
     @property
     def first(self) -> str:
-        """The first vector that a turn over channels makes."""
-        if not self.skips or self.part > 2 * self.turn:
+        """The first vector that an iteration over channels makes."""
+        if not self.skips or self.part > 2 * self.iteration:
             return "u0"
-        return "u0_1_e" if self.part % self.turn <= self.across < self.turn else "u0_e"
+        return "u0_1_e" if self.part % self.iteration <= self.across < self.iteration else "u0_e"
 
     @property
     def lanes(self) -> tuple[str, ...]:
@@ -231,7 +231,7 @@ class StripCopy:
         return self.t.block * (1 if self.t.apart else self.t.inside)
 
     @property
-    def turns(self) -> int:
+    def iterations(self) -> int:
         """Of the loop over vectors."""
         return -(-self.elements // (self.t.packed * LANES))
 
@@ -266,8 +266,8 @@ class StripCopy:
         else:
             yield f"reorder_dims({va}, d10)"
         yield f"place({va}, q)"
-        if self.early and self.turns > 1 and not self.by_pixel:
-            yield f"cut({cn}, {self.turns - 1}, e)"
+        if self.early and self.iterations > 1 and not self.by_pixel:
+            yield f"cut({cn}, {self.iterations - 1}, e)"
         if padded:
             yield from () if self.group else ("stage(edge, y, edge_r, r)",)
             outermost = [cn] if self.by_pixel else [cx] if t.apart else self.parts
@@ -281,20 +281,20 @@ class StripCopy:
     @property
     def by_pixel(self) -> bool:
         """Whether the core's loop goes over pixels that lie apart, as there are more of them than vectors in one."""
-        return self.t.apart and self.t.inside > self.turns
+        return self.t.apart and self.t.inside > self.iterations
 
     @property
     def entered(self) -> int:
         """How often the core's loop begins for a strip."""
-        return self.turns if self.by_pixel else self.t.inside if self.t.apart else 1
+        return self.iterations if self.by_pixel else self.t.inside if self.t.apart else 1
 
     @property
     def parts(self) -> dict[str, int]:
-        """The core's loops, each with its turns."""
+        """The core's loops, each with its iterations."""
         if self.by_pixel:
             return {f"cx{self.tail}": self.t.inside}
         cn = self.vectors
-        return {cn: self.turns - 1, f"{cn}_e": 1} if self.early and self.turns > 1 else {cn: self.turns}
+        return {cn: self.iterations - 1, f"{cn}_e": 1} if self.early and self.iterations > 1 else {cn: self.iterations}
 
     @property
     def sides(self) -> list[tuple[str, str, int]]:

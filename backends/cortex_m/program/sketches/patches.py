@@ -38,10 +38,10 @@ def patched(t: Patched) -> Iterator[str]:
     for copy in copies:
         yield from copy.turned()
     if t.crowded:
-        yield from ("select(x, mve)", *([f"hardware_loop({t.channel})"] if t.turns > 1 else []), "block(x)")
+        yield from ("select(x, mve)", *([f"hardware_loop({t.channel})"] if t.iterations > 1 else []), "block(x)")
     else:
-        yield from turned(t.channel, t.turns, early=False)
-    if t.turns > 1:
+        yield from turned(t.channel, t.iterations, early=False)
+    if t.iterations > 1:
         yield f"pipeline({t.channel}, {t.first})"
 
 
@@ -73,7 +73,7 @@ def _tiles(t: Patched) -> Iterator[str]:
     if t.apart_parts:
         yield from (f"split(x, xp, {t.part}{', early' * (g.columns % t.part > 0)})", f"reorder({n}, x)")
     if t.paired:
-        yield f"split({t.tile}, xh, {t.turn}{', early' * t.skips})"
+        yield f"split({t.tile}, xh, {t.iteration}{', early' * t.skips})"
     if t.across > 1:
         yield f"split({t.four}, xi, {t.across}{', early' * (t.skips and not t.paired)})"
     if t.rows > 1 and t.across > 1:
@@ -178,8 +178,8 @@ def _finish(t: Patched) -> Iterator[str]:
         if t.result.element == "i8":
             yield "place(o, q)"
     yield from ("merge_dims(S)", "place(S, r)")
-    factors, turn = len(t.result.factors), t.tile if t.sparing else t.channel
-    yield from (f"interleave(f, {', '.join(t.result.factors)})", f"stage(f, {turn}, k, r)")
+    factors, iteration = len(t.result.factors), t.tile if t.sparing else t.channel
+    yield from (f"interleave(f, {', '.join(t.result.factors)})", f"stage(f, {iteration}, k, r)")
     if factors > 2 and not t.sparing:
         yield "split(k0, kp, 2)" if factors == 4 else "cut(k0, 2)"
     zero = "zero_half" if t.paired else "zero"

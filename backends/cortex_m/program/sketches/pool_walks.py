@@ -19,7 +19,7 @@ class WalkedWindow:
     Args:
         kernel: rows and columns of a window.
         fused: whether rows of a window lie side by side.
-        ahead: loads that run a turn ahead.
+        ahead: loads that run an iteration ahead.
     """
 
     lanes: ChannelLanes
@@ -33,7 +33,7 @@ class WalkedWindow:
         return "kx" if self.fused or self.kernel[0] == 1 else "ky"
 
     @property
-    def turns(self) -> int:
+    def iterations(self) -> int:
         """Of it."""
         tall, wide = self.kernel
         return tall * wide if self.fused or tall == 1 else tall
@@ -91,10 +91,10 @@ def _stepped(s: SteppedWindow, names: str, region: str) -> Iterator[str]:
     sums, lane, row, column = (f"{name}{own}" for name in ("S", "sn", "ky", "kx"))
     yield f"compute_at(S, n{names}{f', {region}' * bool(region)})"
     yield from lengthened(lanes, sums)
-    turn = f"nv{names}"
-    placed = f"stage({sums}, {turn}, V{region}, q)"
-    yield from finished(lanes, placed, turn, f"nl{names}", f"x{names}", region, uniform=False)
-    yield from (f"select({turn}, mve)", f"block({turn})")
+    iteration = f"nv{names}"
+    placed = f"stage({sums}, {iteration}, V{region}, q)"
+    yield from finished(lanes, placed, iteration, f"nl{names}", f"x{names}", region, uniform=False)
+    yield from (f"select({iteration}, mve)", f"block({iteration})")
     yield f"distribute({lane})"
     lane = f"{lane}b"
     for loop, padded in zip((row, column), s.padded, strict=True):

@@ -19,7 +19,7 @@ class TiledWindows:
     """The numbers of a schedule whose windows are written out.
 
     Args:
-        ahead: loads that run a turn ahead.
+        ahead: loads that run an iteration ahead.
     """
 
     lanes: ChannelLanes
@@ -40,10 +40,10 @@ def tiled(t: TiledWindows) -> Iterator[str]:
         yield from _region(t, region)
     for region in regions:
         yield f"share({f'S_{region.name}' if region.name else 'S'}, T{region.name})"
-    turns = [region.turns((t.lanes.turns, t.lanes.early)) for region in regions]
-    for region, each in zip(regions, turns, strict=True):
+    iterations = [region.iterations((t.lanes.iterations, t.lanes.early)) for region in regions]
+    for region, each in zip(regions, iterations, strict=True):
         yield from turned(region.turned, *each)
-    for region, (count, early) in zip(regions, turns, strict=True):
+    for region, (count, early) in zip(regions, iterations, strict=True):
         if t.ahead and count - early > 1:
             yield f"hoist({region.turned}, {t.ahead})"
 
@@ -53,9 +53,9 @@ def _region(t: TiledWindows, region: TileRegion) -> Iterator[str]:
     lanes, names = t.lanes, region.names
     vectors = ["nv"] * (lanes.vectors > 1)
     yield from region.inwards(*vectors)
-    turn = f"nv{names}" if vectors else region.turned
-    yield f"compute_at(S, {turn}{f', {region.name}' * bool(region.name)})"
+    iteration = f"nv{names}" if vectors else region.turned
+    yield f"compute_at(S, {iteration}{f', {region.name}' * bool(region.name)})"
     sums = f"S_{region.name}" if region.name else "S"
-    around = region.tile[0] if region.tile else turn
+    around = region.tile[0] if region.tile else iteration
     yield from lengthened(lanes, sums)
     yield from finished(lanes, f"place({sums}, q)", around, f"nl{names}", region.outer, region.name)

@@ -67,8 +67,8 @@ class Tile:
         return [f"s{name}b" for name, extent in (("x", self.pixels), ("n", self.channels)) if extent > 1]
 
     def operands(self, depth: str, weights: str, pixels: str) -> Iterator[str]:
-        """Operands in registers: those of one side for a turn of loop `depth`, of the other for one of `outer`, or of
-        both for a turn of `depth` where they are held.
+        """Operands in registers: those of one side for an iteration of loop `depth`, of the other for one of `outer`,
+        or of both for an iteration of `depth` where they are held.
 
         `weights` and `pixels` are the steps, with `@` for the loop.
         """
@@ -81,7 +81,7 @@ class Tile:
             yield "reorder(sxb, snb)"
 
     def pairs(self) -> Iterator[str]:
-        """Two turns of the outer loop as one, so that their loads stand side by side."""
+        """Two iterations of the outer loop as one, so that their loads stand side by side."""
         extent = max(self.pixels, self.channels)
         if extent > 2 and extent % 2 == 0:
             yield f"split({self.outer}, sp, 2)"
@@ -97,11 +97,11 @@ class ThumbTile(Tile):
         a block begins and ends with, when sums move to high registers and back."""
         sums = self.pixels * self.channels
         loads, copies = 1 + self.pixels + 3 * self.channels, self.pixels * (self.channels - 1)
-        return self.repeated * (loads + copies + 2 * sums + (2 * sums + _TURN) / self.unroll) / sums
+        return self.repeated * (loads + copies + 2 * sums + (2 * sums + _ITERATION) / self.unroll) / sums
 
 
-_TURN = 20
-"""Cycles of a turn of a loop of C around a block, where the registers of the block are saved."""
+_ITERATION = 20
+"""Cycles of an iteration of a loop of C around a block, where the registers of the block are saved."""
 
 
 def finished(tile: Tile, high: bool) -> Iterator[str]:
@@ -146,7 +146,7 @@ def summed(tile: Tile, left: str, registers: str = "r") -> Iterator[str]:
 
 
 def blocked(tile: Tile, steps: int) -> Iterator[str]:
-    """A block of `unroll` of the `steps` turns that the loop over the depth has now."""
+    """A block of `unroll` of the `steps` iterations that the loop over the depth has now."""
     if 1 < tile.unroll <= steps:
         yield f"split(k, ku, {tile.unroll})"
     yield f"select(k, {tile.isa})"
@@ -219,12 +219,12 @@ def _carried(copied: bool) -> Iterator[str]:
 
 def _factors(tile: Tile, copied: bool) -> Iterator[str]:
     """The factors of two pairs from a word of four bytes."""
-    turn, words = "V3", next(n for n in (4, 3, 2, 1) if tile.depth // 4 % n == 0)
+    iteration, words = "V3", next(n for n in (4, 3, 2, 1) if tile.depth // 4 % n == 0)
     yield "distribute(V3h)"
     if words > 1:
-        turn = "V3u"
+        iteration = "V3u"
         yield f"split(V3, V3u, {words})"
-    yield from (f"stage({'P' if copied else 'a'}, {turn}, pw, r)", f"stage(V, {turn}, vw, r)")
+    yield from (f"stage({'P' if copied else 'a'}, {iteration}, pw, r)", f"stage(V, {iteration}, vw, r)")
     yield from (f"select(V3, {tile.isa})", "block(V3)")
 
 
@@ -240,8 +240,8 @@ def carried_dense(tile: Tile, copied: bool) -> Iterator[str]:
         yield "reorder(kh, snb)"
     yield "distribute(kh)"
     yield from tile.pairs()
-    turn = "snb" if tile.channels > 1 else "k"
-    yield from (f"stage(w16, {turn}, hr, r)", "pack(w16)", f"bind(low, {turn}, lr, r, i16)")
+    iteration = "snb" if tile.channels > 1 else "k"
+    yield from (f"stage(w16, {iteration}, hr, r)", "pack(w16)", f"bind(low, {iteration}, lr, r, i16)")
     yield from ("split(V3, V3h, 2)", "divide_dim(V, 3, 2)", "reorder_dims(V, d012354)")
     yield from _factors(tile, copied)
     yield "stage(V, k, vr, r)"
@@ -265,13 +265,13 @@ def carried_conv2d(tile: Tile, copied: bool) -> Iterator[str]:
     yield "distribute(kh)"
     yield from (f"distribute({loop}b)" for loop in reversed(loops))
     # Words of all pixels of a small tile fit the registers, else two or one at a time.
-    turns = ("sxb", "sxbb") if tile.pixels > 2 else ("k",)
+    iterations = ("sxb", "sxbb") if tile.pixels > 2 else ("k",)
     if tile.pixels > 2 and tile.pixels % 2 == 0:
         yield from ("split(sxb, sp, 2)", "split(sxbb, sq, 2)")
     yield from ("stage(w16, k, hr, r)", *(["pack(w16)"] if tile.channels > 1 else []), "bind(low, k, lr, r, i16)")
     yield from ("split(V3, V3h, 2)", "divide_dim(V, 3, 2)", "reorder_dims(V, d013524)")
     yield from _factors(tile, copied)
-    yield from (f"stage(V, {turn}, {name}, r)" for turn, name in zip(turns, ("vr", "vs"), strict=False))
+    yield from (f"stage(V, {iteration}, {name}, r)" for iteration, name in zip(iterations, ("vr", "vs"), strict=False))
     yield from blocked(tile, tile.depth // 4)
     yield from constants(tile, True)
 

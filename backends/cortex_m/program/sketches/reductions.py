@@ -22,8 +22,8 @@ class Rows:
         lanes: elements of a vector.
         again: whether an element may be joined twice.
         dtype: of an element.
-        together: rows, or vectors of a row, in a turn.
-        ahead: loads that run a turn ahead.
+        together: rows, or vectors of a row, in an iteration.
+        ahead: loads that run an iteration ahead.
     """
 
     rows: int
@@ -36,7 +36,7 @@ class Rows:
 
 
 def scalar(length: int, unrolled: int) -> Iterator[str]:
-    """So many elements of a row in a turn, the rest one by one."""
+    """So many elements of a row in an iteration, the rest one by one."""
     yield from _IN_REGISTERS
     if unrolled == 1:
         return
@@ -46,7 +46,7 @@ def scalar(length: int, unrolled: int) -> Iterator[str]:
 
 
 def by_rows(s: Rows) -> Iterator[str]:
-    """The steps of a schedule that turns over the rows."""
+    """The steps of a schedule that iterates over the rows."""
     yield from _IN_REGISTERS
     whole = s.length // s.lanes * s.lanes
     if s.again and 0 < whole < s.length:
@@ -66,7 +66,7 @@ def by_rows(s: Rows) -> Iterator[str]:
 
 
 def by_vectors(s: Rows) -> Iterator[str]:
-    """The steps of a schedule that turns over the vectors of a row."""
+    """The steps of a schedule that iterates over the vectors of a row."""
     yield from _IN_REGISTERS
     step = s.together * s.lanes
     rest = s.length % step

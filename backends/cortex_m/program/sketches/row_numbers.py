@@ -10,12 +10,12 @@ from typing import NamedTuple
 from tosaic.backends.cortex_m.program.tree import BYTES, REGISTERS
 
 LANES = 16
-"""Bytes of a vector, and results of a turn of the finish."""
+"""Bytes of a vector, and results of an iteration of the finish."""
 FOUR = 4
 """Words of a vector."""
 VECTORS = 8
 """Vector registers."""
-_ROW, _BYTE, _PADDING, _MOVED, _TURN = 30, 0.27, 0.135, 5, 4
+_ROW, _BYTE, _PADDING, _MOVED, _ITERATION = 30, 0.27, 0.135, 5, 4
 """Cycles of a row of a strip, of a byte that is copied, of one of padding, of a vector of a window, and of a window."""
 _PIXEL, _ELEMENT = 14, 0.5
 """Cycles of a pixel at the edge of an image, and of a byte of it."""
@@ -231,7 +231,7 @@ class ImageStrip:
     def _windows(self) -> float:
         """Cycles of copies of the windows of a strip."""
         vectors = -(-self.runs[1] // FOUR) if self.gathered else self.runs[1] * -(-self.runs[0] // self.lanes)
-        return self.windows * (vectors * _MOVED + _TURN)
+        return self.windows * (vectors * _MOVED + _ITERATION)
 
 
 @dataclass(frozen=True)
@@ -246,11 +246,11 @@ class PixelRows:
         together: pixels whose sums lie in scratch memory at a time.
         share: pixels that share one reading of the factors.
         block: channels whose sums lie in scratch memory at a time, of those in whole vectors.
-        repeats: of the sums in registers in a turn.
-        unroll: vectors of the depth in a turn of a hardware loop over it; 0 where that goes over channels.
+        repeats: of the sums in registers in an iteration.
+        unroll: vectors of the depth in an iteration of a hardware loop over it; 0 where that goes over channels.
         held: vectors of each pixel that stay in registers.
-        finish: vectors of results in a turn.
-        ahead, finish_ahead: loads that run a turn ahead.
+        finish: vectors of results in an iteration.
+        ahead, finish_ahead: loads that run an iteration ahead.
         copied: whether what a block of channels reads of constants is copied to scratch memory.
         strip: how windows of several pixels are read; None where each is one pixel of the image.
         constant: whether the host lays the weights out; else they are the second operand of a MATMUL, a part of which

@@ -52,7 +52,7 @@ class RowPart:
 
     @property
     def finish(self) -> int:
-        """Vectors of results in a turn."""
+        """Vectors of results in an iteration."""
         return self.s.finish if self.block % (LANES * self.s.finish) == 0 else 1
 
     @property
@@ -62,12 +62,12 @@ class RowPart:
 
     @property
     def finished(self) -> str:
-        """The loop of which a turn is one block, of the finish of a block of channels."""
+        """The loop of which an iteration is one block, of the finish of a block of channels."""
         return f"{self.inner}b"
 
     @property
     def fours(self) -> int:
-        """Vectors of four results in a turn: all where they are few."""
+        """Vectors of four results in an iteration: all where they are few."""
         vectors = self.block // FOUR
         if vectors <= FOUR:
             return max(1, vectors)
@@ -82,13 +82,14 @@ class RowPart:
 
     @property
     def over_pixels(self) -> bool:
-        """Whether a hardware loop of the finish of whole vectors goes over pixels, as one turn takes all channels."""
+        """Whether a hardware loop of the finish of whole vectors goes over pixels, as one iteration takes all
+        channels."""
         s = self.s
         return self.block == LANES * self.finish and s.share < s.together and s.together % s.share == 0
 
     @property
     def unrolled(self) -> int:
-        """Pixels in a turn of a hardware loop over them."""
+        """Pixels in an iteration of a hardware loop over them."""
         result = self.s.result
         if result.terms and (result.table or result.clamped):
             return 1
@@ -96,8 +97,8 @@ class RowPart:
 
     @property
     def ahead(self) -> int:
-        """Loads of the finish that run a turn ahead: of pixels with factors that stay sums alone are loaded, as far as
-        there are registers."""
+        """Loads of the finish that run an iteration ahead: of pixels with factors that stay sums alone are loaded, as
+        far as there are registers."""
         s = self.s
         if self.whole or not self.pixel:
             return s.finish_ahead
@@ -106,7 +107,8 @@ class RowPart:
 
     @property
     def finishes(self) -> list[tuple[str, str, int]]:
-        """The blocks of its finish: the loop of which a turn is one, its hardware loop, and the turns of that."""
+        """The blocks of its finish: the loop of which an iteration is one, its hardware loop, and the iterations of
+        that."""
         if self.s.parts:
             return []
         if self.whole and self.over_pixels:
@@ -116,10 +118,10 @@ class RowPart:
         whole, left = divmod(self.block, FOUR)
         behind = "_t" * (whole > 0)
         if self.pixel:
-            turns = self.s.together // self.unrolled
+            iterations = self.s.together // self.unrolled
             names = [(self.finished, self.pixel)] * (whole > 0)
             names += [(f"{self.finished}{behind}", f"{self.pixel}{behind}")] * (left > 0)
-            return [(*each, turns) for each in names]
+            return [(*each, iterations) for each in names]
         found = [(self.finished, "nq", whole // self.fours)] if whole else []
         return found + ([(f"{self.finished}{behind}", "", 1)] if left else [])
 
@@ -145,8 +147,8 @@ class RowPart:
 
     @property
     def in_place(self) -> tuple[str, str, int]:
-        """The block of sums of columns that are read in place: the loop of which a turn is one, its hardware loop, and
-        the turns of that."""
+        """The block of sums of columns that are read in place: the loop of which an iteration is one, its hardware
+        loop, and the iterations of that."""
         s, columns = self.s, f"sj{self.behind}"
         if s.unroll:
             return "th" if self.whole else columns, f"zk{self.behind}", s.vectors // s.unroll
@@ -213,7 +215,7 @@ class SumGroup:
 
     @property
     def repeats(self) -> int:
-        """Times as many sums as there are in registers in a turn."""
+        """Times as many sums as there are in registers in an iteration."""
         return self.part.s.repeats if self.channels % (self.width * self.part.s.repeats) == 0 else 1
 
     @property
@@ -223,14 +225,14 @@ class SumGroup:
 
     @property
     def over_tiles(self) -> bool:
-        """Whether its hardware loop goes over tiles of pixels, as one turn takes all channels."""
+        """Whether its hardware loop goes over tiles of pixels, as one iteration takes all channels."""
         s = self.part.s
         own = s.strip is not None and s.strip.tile == "sx"
         alone = s.short or s.unroll or own or self.behind.endswith("p")
         return not alone and self.tiles > 1 and self.channels == self.width * self.repeats
 
     @property
-    def turns(self) -> int:
+    def iterations(self) -> int:
         """Of its hardware loop."""
         s = self.part.s
         if self.over_tiles:
@@ -239,7 +241,7 @@ class SumGroup:
 
     @property
     def loads(self) -> int:
-        """Vectors that a turn loads, as far as no other load has moved their pointer on."""
+        """Vectors that an iteration loads, as far as no other load has moved their pointer on."""
         s, each = self.part.s, self.pixels + self.width
         if s.unroll:
             return s.unroll * each if s.constant else 1
@@ -254,7 +256,7 @@ class SumGroup:
 
     @property
     def around(self) -> str:
-        """The loop of which a turn is one block."""
+        """The loop of which an iteration is one block."""
         return self.own("sj") if self.part.s.unroll else self.loop
 
     @property
@@ -264,7 +266,7 @@ class SumGroup:
 
     @property
     def inner(self) -> str:
-        """The loop of which a turn adds what registers hold."""
+        """The loop of which an iteration adds what registers hold."""
         return self.own("sr" if self.repeats > 1 else "sj")
 
     @property

@@ -23,7 +23,7 @@ def row_sums(part: RowPart) -> Iterator[str]:
             yield from (f"pack({group.weights})" for group in (groups[0], rest))
             packed = True
     yield from _tiles(part, groups)
-    # A loop that turns once is none, a dimension of one element is one.
+    # A loop that iterates once is none, a dimension of one element is one.
     around, apart = int(part.inner != part.loop) + (part.s.parts > 1), int(part.s.parts > 0)
     strip = part.s.strip
     depth = {"a": 3, "P": 2 + (strip is not None and strip.taps[1] > 1), "Q": 1}[part.s.image]
@@ -60,8 +60,8 @@ def in_order(part: RowPart, *constants: str) -> Iterator[str]:
 
 
 def sums_in_place(part: RowPart) -> Iterator[str]:
-    """The sums of columns of a MATMUL that are read where they lie, of all rows in a turn, and of what zero points add
-    to them."""
+    """The sums of columns of a MATMUL that are read where they lie, of all rows in an iteration, and of what zero
+    points add to them."""
     s, own, around = part.s, part.behind, part.in_place[0]
     columns = f"sj{own}"
     inner, each = "th" if part.whole else columns, f"sx{own}b" if part.pixel else ""
@@ -209,7 +209,7 @@ def _read(g: SumGroup) -> Iterator[str]:
 
 
 def _laid_out(g: SumGroup, channel: int, depth: int) -> Iterator[str]:
-    """The weights in the order in which a turn reads them: all channels of a vector of the depth."""
+    """The weights in the order in which an iteration reads them: all channels of a vector of the depth."""
     s, dims = g.part.s, depth + 1
     if s.vectors + (s.short > 0) == 1:
         return

@@ -1,9 +1,9 @@
 """The sketch of products of rows for cores with vectors: schedules of CONV2D whose windows are one pixel, whatever its
 sizes are.
 
-A hardware loop goes over the channels of a part, all of the depth in a turn, for some pixels; the first vectors of
-these stay in registers, and their last ones do where they are short. Where a turn takes all channels, it goes over
-tiles of pixels. Or it goes over the depth, for some channels at a time. Names are those of `program.algorithms`.
+A hardware loop goes over the channels of a part, all of the depth in an iteration, for some pixels; the first vectors
+of these stay in registers, and their last ones do where they are short. Where an iteration takes all channels, it goes
+over tiles of pixels. Or it goes over the depth, for some channels at a time. Names are those of `program.algorithms`.
 """
 
 from __future__ import annotations
@@ -159,53 +159,54 @@ def _copied(part: RowPart) -> Iterator[str]:
 
 def _selected(part: RowPart) -> Iterator[str]:
     """Its instructions."""
-    for around, turned, turns, _ in _added(part):
+    for around, turned, iterations, _ in _added(part):
         yield f"select({around}, mve)"
         if not part.s.constant and part.s.short and not part.s.unroll and not part.s.in_place:
             yield f"unmask({turned})"
-        yield from _turned(around, turned, turns)
+        yield from _turned(around, turned, iterations)
     yield from finish_selected(part)
 
 
 def _added(part: RowPart) -> list[tuple[str, str, int, int]]:
-    """The blocks of its sums: the loop of which a turn is one, its hardware loop, the turns and the loads of that."""
+    """The blocks of its sums: the loop of which an iteration is one, its hardware loop, the iterations and the loads of
+    that."""
     if part.s.in_place:
         return [(*part.in_place, part.s.vectors + (part.s.short > 0))]
-    return [(g.around, g.turned, g.turns, g.loads) for g in part.groups]
+    return [(g.around, g.turned, g.iterations, g.loads) for g in part.groups]
 
 
 def finish_selected(part: RowPart) -> Iterator[str]:
     """The instructions of its finish."""
     if part.whole:
         yield "write_out(eq)"
-    for around, turned, turns in part.finishes:
-        yield from block(around, turned, turns)
+    for around, turned, iterations in part.finishes:
+        yield from block(around, turned, iterations)
 
 
-def block(around: str, turn: str, turns: int) -> Iterator[str]:
+def block(around: str, iteration: str, iterations: int) -> Iterator[str]:
     yield f"select({around}, mve)"
-    yield from _turned(around, turn, turns)
+    yield from _turned(around, iteration, iterations)
 
 
-def _turned(around: str, turn: str, turns: int) -> Iterator[str]:
-    if turns > 1:
-        yield f"hardware_loop({turn})"
+def _turned(around: str, iteration: str, iterations: int) -> Iterator[str]:
+    if iterations > 1:
+        yield f"hardware_loop({iteration})"
     yield f"block({around})"
 
 
 def _hoisted(part: RowPart) -> Iterator[str]:
     """Loads that run ahead."""
-    for _, turned, turns, loads in _added(part):
+    for _, turned, iterations, loads in _added(part):
         ahead = min(part.s.ahead, loads)
-        if ahead and turns > 1:
+        if ahead and iterations > 1:
             yield f"hoist({turned}, {ahead})"
     yield from finish_hoisted(part)
 
 
 def finish_hoisted(part: RowPart) -> Iterator[str]:
     """Loads of its finish that run ahead."""
-    for _, turned, turns in part.finishes:
-        if part.ahead and turns > 1:
+    for _, turned, iterations in part.finishes:
+        if part.ahead and iterations > 1:
             yield f"hoist({turned}, {part.ahead})"
 
 
@@ -215,19 +216,19 @@ def _spread(part: RowPart, around: str, lanes: str, dtype: str) -> Iterator[str]
 
 
 def _narrowed(part: RowPart) -> Iterator[str]:
-    """Sixteen results of a turn, of each pixel: lane i of a vector of sums becomes byte 4 i + 2 q + h."""
-    result, around, shared, turn = part.s.result, part.finished, part.shared, "nf"
+    """Sixteen results of an iteration, of each pixel: lane i of a vector of sums becomes byte 4 i + 2 q + h."""
+    result, around, shared, iteration = part.s.result, part.finished, part.shared, "nf"
     if part.over_pixels:
-        yield from _pixel_turns(part)
+        yield from _pixel_iterations(part)
     else:
-        turn = "nu" if part.finish > 1 else "nf"
-        yield from _channel_turns(part, turn)
+        iteration = "nu" if part.finish > 1 else "nf"
+        yield from _channel_iterations(part, iteration)
     yield from _spread(part, around, "ni", "i8")
     halves, last = "E" if result.form == "rounded" else "FE", int(shared != "")
     bytes_ = [*(["Y"] if result.table else []), *(["D", "C"] if result.clamped else []), "B"]
     ops = {"Y": "lookup", "D": "min", "C": "max", "B": "sat8", "F": "sat16", "E": "sat16"}
     for name, source in zip((*bytes_, *halves), ("out", *bytes_, *halves), strict=False):
-        yield f"part({source}, {ops[name]}, {turn}, {name}, {'scratch, i16' if name in halves else 'q, i8'})"
+        yield f"part({source}, {ops[name]}, {iteration}, {name}, {'scratch, i16' if name in halves else 'q, i8'})"
     for name in f"B{halves}":
         yield f"split({name}{last}, {name.lower()}h, 2)"
         if name != "E":
@@ -248,8 +249,8 @@ def _narrowed(part: RowPart) -> Iterator[str]:
     yield from (f"unfold(E{last}, v, q)", "write_out(bh)")
 
 
-def _pixel_turns(part: RowPart) -> Iterator[str]:
-    """A turn for some pixels, which takes all channels of a block."""
+def _pixel_iterations(part: RowPart) -> Iterator[str]:
+    """An iteration for some pixels, which takes all channels of a block."""
     around, pixel, shared = part.finished, part.pixel, part.shared
     yield from (f"split({around}, nf, {part.block})", f"split(nf, ni, {LANES})")
     yield from (f"reorder(ni, {pixel})", f"reorder(nf, {pixel})")
@@ -257,8 +258,8 @@ def _pixel_turns(part: RowPart) -> Iterator[str]:
         yield from (f"split({pixel}, {shared}, {part.s.share})", f"reorder({shared}, nf)")
 
 
-def _channel_turns(part: RowPart, turn: str) -> Iterator[str]:
-    """A turn for some channels of the pixels that share their factors."""
+def _channel_iterations(part: RowPart, iteration: str) -> Iterator[str]:
+    """An iteration for some channels of the pixels that share their factors."""
     around, pixel, shared, s = part.finished, part.pixel, part.shared, part.s
     if pixel:
         yield f"reorder({around}, {pixel})"
@@ -267,9 +268,9 @@ def _channel_turns(part: RowPart, turn: str) -> Iterator[str]:
         if shared:
             yield f"reorder({shared}, {around})"
     yield f"split({around}, nf, {part.block})"
-    if turn != "nf":
-        yield f"split(nf, {turn}, {LANES * part.finish})"
-    yield f"split({turn}, ni, {LANES})"
+    if iteration != "nf":
+        yield f"split(nf, {iteration}, {LANES * part.finish})"
+    yield f"split({iteration}, ni, {LANES})"
     if shared:
         yield f"reorder(ni, {shared})"
 
@@ -290,13 +291,13 @@ def _fours(part: RowPart) -> Iterator[str]:
 
 def _row_of_fours(part: RowPart, around: str, channels: int) -> Iterator[str]:
     """A hardware loop over the channels of one pixel."""
-    turn = "nq"
+    iteration = "nq"
     yield f"split({around}, nq, {channels})"
     if part.fours > 1:
-        turn = "nv"
+        iteration = "nv"
         yield f"split(nq, nv, {FOUR * part.fours})"
-    yield f"split({turn}, nl, {FOUR})"
-    yield from _four(part, around, turn, "nl", around, turn)
+    yield f"split({iteration}, nl, {FOUR})"
+    yield from _four(part, around, iteration, "nl", around, iteration)
 
 
 def _last_of_row(part: RowPart, around: str, left: int) -> Iterator[str]:
@@ -314,8 +315,8 @@ def _pixels_of_four(part: RowPart, around: str, pixel: str, channels: int) -> It
     yield from _four(part, around, around, lanes, pixel, each)
 
 
-def _four(part: RowPart, around: str, turn: str, lanes: str, pixel: str, each: str) -> Iterator[str]:
-    """Up to four results: a turn of `each`, which reads factors in a turn of `turn`."""
+def _four(part: RowPart, around: str, iteration: str, lanes: str, pixel: str, each: str) -> Iterator[str]:
+    """Up to four results: an iteration of `each`, which reads factors in an iteration of `iteration`."""
     result, made = part.s.result, lanes
     yield from (*_spread(part, around, lanes, "i32"), *numbered(part, around, lanes))
     if result.terms:
@@ -329,5 +330,5 @@ def _four(part: RowPart, around: str, turn: str, lanes: str, pixel: str, each: s
         yield from [f"lengthen(F{lanes}, 0, {lanes_of(result.element)})"] * (lanes == "nr")
         yield f"place(F{lanes}, q)"
     for factor in result.factors:
-        yield f"stage({part.named(factor)}, {turn}, {lanes}v{factor}, q{result.widened(factor)})"
+        yield f"stage({part.named(factor)}, {iteration}, {lanes}v{factor}, q{result.widened(factor)})"
     yield f"unfold({made}, {lanes}v, q)"

@@ -27,7 +27,7 @@ def opened(s: ImageStrip) -> Iterator[str]:
 
 
 def brought(s: ImageStrip, loop: str, depth: str, own: str = "") -> Iterator[str]:
-    """The steps that make a strip for each turn of a loop over tiles of pixels.
+    """The steps that make a strip for each iteration of a loop over tiles of pixels.
 
     Args:
         depth: the loop over a row of a window.
@@ -93,7 +93,7 @@ def filled(s: ImageStrip, around: str = "y") -> Iterator[str]:
 
 def _gathered(s: ImageStrip) -> Iterator[str]:
     """Windows, a run of elements after the other, or four short ones together."""
-    run, turn, loop = s.runs[0], s.run, "qx" if s.windows > 1 else "qky"
+    run, iteration, loop = s.runs[0], s.run, "qx" if s.windows > 1 else "qky"
     if s.gathered:
         yield f"split(qky, qkr, {FOUR}{', early' * (s.runs[1] % FOUR > 0)})"
         yield from ("stage(P, qky, qv, scratch)", "merge_dims(qv, 0)", "place(qv, q)", "fuse(qkr, qk)")
@@ -101,8 +101,8 @@ def _gathered(s: ImageStrip) -> Iterator[str]:
         return
     if run > s.lanes:
         yield f"split(qk, qkl, {s.lanes}{', early' * (run % s.lanes > 0)})"
-        turn = "qk"
-    yield from (f"stage(P, {turn}, qv, q)", f"select({loop}, mve)")
+        iteration = "qk"
+    yield from (f"stage(P, {iteration}, qv, q)", f"select({loop}, mve)")
     if run < s.lanes:
         yield f"unmask({loop})"
     yield f"hardware_loop({loop})"
@@ -116,10 +116,10 @@ def _padding(s: ImageStrip, loop: str, size: int) -> Iterator[str]:
         f"split({vector}, {loop}l, {lanes}{', early' * (size % lanes > 0)})",
     )
     yield f"spread(eg, {loop}, {loop}q, q, {s.element}, {loop}l)"
-    turns = size // lanes
-    if size % lanes and turns:
-        yield f"cut({vector}, {turns}, e)"
+    iterations = size // lanes
+    if size % lanes and iterations:
+        yield f"cut({vector}, {iterations}, e)"
     yield f"select({loop}, mve)"
-    if turns > 1:
+    if iterations > 1:
         yield f"hardware_loop({vector})"
     yield f"block({loop})"

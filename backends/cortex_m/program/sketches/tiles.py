@@ -60,7 +60,7 @@ class TiledAxis:
         """Results of a tile of a part."""
         return self.size if self.tiles else min(self.size, self.parts[part])
 
-    def turns(self, part: int) -> int:
+    def iterations(self, part: int) -> int:
         """Tiles of a part."""
         return self.parts[part] if self.tiles else -(-self.parts[part] // self.size)
 
@@ -196,16 +196,16 @@ class TileRegion:
         if image.turned == "x":
             yield f"reorder({image.x}{self.names}, {image.n}{self.names})"
 
-    def turns(self, channels: tuple[int, bool]) -> tuple[int, bool]:
+    def iterations(self, channels: tuple[int, bool]) -> tuple[int, bool]:
         """Those of the loop of the core, and whether the last starts early; `channels` are those over channels."""
         across = self.image.across
-        return (across.turns(self.across), across.early(self.across)) if self.image.turned == "x" else channels
+        return (across.iterations(self.across), across.early(self.across)) if self.image.turned == "x" else channels
 
 
-def turned(loop: str, turns: int, early: bool, isa: str = "mve") -> Iterator[str]:
-    """The steps that make a loop one of the core; a last turn that starts early stands behind it."""
-    if early and turns > 1:
-        yield f"cut({loop}, {turns - 1}, e)"
+def turned(loop: str, iterations: int, early: bool, isa: str = "mve") -> Iterator[str]:
+    """The steps that make a loop one of the core; a last iteration that starts early stands behind it."""
+    if early and iterations > 1:
+        yield f"cut({loop}, {iterations - 1}, e)"
         yield from (f"select({loop}_e, {isa})", f"block({loop}_e)")
-        turns -= 1
-    yield from (f"select({loop}, {isa})", f"{'hardware_loop' if turns > 1 else 'block'}({loop})")
+        iterations -= 1
+    yield from (f"select({loop}, {isa})", f"{'hardware_loop' if iterations > 1 else 'block'}({loop})")

@@ -23,7 +23,7 @@ class Resident:
         depth: bytes of a window.
         held: of the first four vectors of weights of a group of channels.
         factors: whether those of a group stay, too.
-        unroll: groups of four sums in a turn.
+        unroll: groups of four sums in an iteration.
     """
 
     row: int
@@ -50,7 +50,7 @@ class Resident:
 
     @property
     def rest(self) -> int:
-        """The last pixels, behind whole turns: at least those whose short vectors are the last of the image."""
+        """The last pixels, behind whole iterations: at least those whose short vectors are the last of the image."""
         least = -(-(LANES - self.short) // self.depth) if self.short else 0
         rest = self.row % self.unroll
         return rest + max(0, -(-(least - rest) // self.unroll)) * self.unroll
@@ -73,8 +73,8 @@ class Resident:
         loads = self.vectors * 5 - self.held + factors * (not self.factors) + 1 + 2 * table
         operations = len(self.result.scale) + 1
         issued = 4 * self.vectors + loads + 3 + 2 * operations - (self.result.form != "rounded") + 2 * table + 2 * terms
-        turn = max(2 * (4 * self.vectors + 2), 2 * loads, issued) + 2 / self.unroll
-        return self.channels / FOUR * (self.row * turn + 30 + (30 + 15 * self.rest) * (self.rest > 0))
+        iteration = max(2 * (4 * self.vectors + 2), 2 * loads, issued) + 2 / self.unroll
+        return self.channels / FOUR * (self.row * iteration + 30 + (30 + 15 * self.rest) * (self.rest > 0))
 
     @property
     def last(self) -> Resident:
@@ -151,7 +151,7 @@ def _windows(s: Resident, own: str) -> Iterator[str]:
 
 
 def _weights(s: Resident, own: str) -> Iterator[str]:
-    """Those that stay, and those that a turn reads."""
+    """Those that stay, and those that an iteration reads."""
     first = each = f"sn{own}b"
     w = "b" if s.result.terms else "w"
     if 0 < s.held < FOUR:

@@ -34,7 +34,7 @@ from tosaic.backends.cortex_m.program.tree import (
     Statement,
 )
 
-TURNS = 8
+ITERATIONS = 8
 APART_OF = {False: 3, True: 12}
 """Elements from lane to lane, where these may lie apart: of words, or others."""
 INNER = (8, 17)
@@ -90,8 +90,8 @@ class RowProgram:
     away as its offset reaches.
 
     Args:
-        kind: of the loop over the turns.
-        walks: whether the row stands there once, and the next turn goes on where it ends.
+        kind: of the loop over the iterations.
+        walks: whether the row stands there once, and the next iteration goes on where it ends.
     """
 
     def __init__(self, row: Row, kind: Kind = "block", walks: bool = False) -> None:
@@ -127,7 +127,7 @@ class RowProgram:
         for register in homes:
             block = Alloc(register, block)
         tensors = sorted(self.arguments, key=lambda b: b.memory == "out")
-        self.program = Program(tuple(tensors), seq(self._cleared(), For("i", TURNS, block, kind=kind)))
+        self.program = Program(tuple(tensors), seq(self._cleared(), For("i", ITERATIONS, block, kind=kind)))
 
     def _cleared(self) -> Statement:
         (b,) = [b for b in self.arguments if b.memory == "out"]
@@ -142,7 +142,7 @@ class RowProgram:
         far = 0 if self.walks else reach // unit * unit
         start = (0, unit, far)[time]
         if all(b.name != name for b in self.arguments):
-            shape = (TURNS, far + unit)
+            shape = (ITERATIONS, far + unit)
             self.arguments.append(Buffer(name, formal.dtype, shape, "out" if written else "in"))
         return Access(name, (Affine.of("i"), Affine.of(start)))
 
@@ -166,13 +166,13 @@ def low_program(row: Row) -> Program:
     block = seq(*parts)
     for name in ("v", *(f"u{number}" for number in range(len(places)))):
         block = Alloc(Buffer(name, "i32", (), "r"), block)
-    turn = seq(Assign(s, 0), For("t", 1, block, kind="block"), Assign(Access("out", (i,)), s))
+    iteration = seq(Assign(s, 0), For("t", 1, block, kind="block"), Assign(Access("out", (i,)), s))
     tensors = (
-        Buffer("a_in", dtype, (TURNS, max(places) + 1), "in"),
-        Buffer("d_in", "i32", (TURNS, len(places)), "in"),
-        Buffer("out", "i32", (TURNS,), "out"),
+        Buffer("a_in", dtype, (ITERATIONS, max(places) + 1), "in"),
+        Buffer("d_in", "i32", (ITERATIONS, len(places)), "in"),
+        Buffer("out", "i32", (ITERATIONS,), "out"),
     )
-    return Program(tensors, For("i", TURNS, Alloc(Buffer("s", "i32", (), "h"), turn)))
+    return Program(tensors, For("i", ITERATIONS, Alloc(Buffer("s", "i32", (), "h"), iteration)))
 
 
 def values_of(row: Row, program: Program, rng: np.random.Generator) -> tuple[dict[str, np.ndarray], ...]:
@@ -287,9 +287,9 @@ def test_rows_of_several_lines_that_need_each_other_keep_their_order(tmp_path):
     block = seq(*parts)
     for name in "uvx":
         block = Alloc(Buffer(name, "i32", (), "r"), block)
-    tensors = (Buffer("a", "i32", (TURNS,), "in"), Buffer("out", "i32", (TURNS,), "out"))
-    program = Program(tensors, For("i", TURNS, block, kind="block"))
-    a = np.arange(TURNS, dtype=np.int32) - 3
+    tensors = (Buffer("a", "i32", (ITERATIONS,), "in"), Buffer("out", "i32", (ITERATIONS,), "out"))
+    program = Program(tensors, For("i", ITERATIONS, block, kind="block"))
+    a = np.arange(ITERATIONS, dtype=np.int32) - 3
     source = Built(program, (), Printer(program).text, 0, 0, 0).source("thrice", {})
     (outcome,) = run_cases([Case(source, [a], [9 * a])], tmp_path, bench=M3)
     assert outcome.exact

@@ -61,18 +61,18 @@ BETWEEN = square("for i < 4:", "  T[i, 0] += 1", "T[0, 0] = 2", "for j < 4:", " 
 SAME = square("for i < 4:", "  T[i, 0] = a[i, 0]", "for j < 4:", "  T[j, 1] = T[j, 0]")
 
 REFUSED = {
-    "NEXT: merge(i, j)": "turns of `i` and of what is behind meet in T",
+    "NEXT: merge(i, j)": "iterations of `i` and of what is behind meet in T",
     "NEXT: merge(j, i)": "`i` is not behind `j`",
     "BETWEEN: merge(i, j)": "`i` does not move past what is between",
-    "FEWER: merge(i, j)": "`i` and `j` turn over other numbers",
-    "SHIFTED: reorder(i, j)": "turns of `i` and `j` meet in T",
-    "OVERLAPPING: reorder(i, j)": "turns of `i` and `j` meet in T",
+    "FEWER: merge(i, j)": "`i` and `j` iterate over other numbers",
+    "SHIFTED: reorder(i, j)": "iterations of `i` and `j` meet in T",
+    "OVERLAPPING: reorder(i, j)": "iterations of `i` and `j` meet in T",
     "UPWARDS: distribute(i)": "`i` does not hold several statements",
-    "BOTH_WAYS: split(i, z, 3, early)": "turns of `i` meet in T",
-    "ADDED: split(i, z, 3, early)": "a turn of `i` adds to, or reads, what it did not begin of T",
-    "GUARDED: split(i, z, 3, early)": "a turn of `i` adds to, or reads, what it did not begin of T",
-    "BACKWARDS: split(i, z, 3, early)": "a turn of `i` adds to, or reads, what it did not begin of T",
-    "BOTH_WAYS: distribute(j)": "turns of `j` meet in T",
+    "BOTH_WAYS: split(i, z, 3, early)": "iterations of `i` meet in T",
+    "ADDED: split(i, z, 3, early)": "an iteration of `i` adds to, or reads, what it did not begin of T",
+    "GUARDED: split(i, z, 3, early)": "an iteration of `i` adds to, or reads, what it did not begin of T",
+    "BACKWARDS: split(i, z, 3, early)": "an iteration of `i` adds to, or reads, what it did not begin of T",
+    "BOTH_WAYS: distribute(j)": "iterations of `j` meet in T",
 }
 
 
@@ -105,14 +105,14 @@ def test_an_order_that_does_not_matter_is_free(case):
     stepped(globals()[name], steps)
 
 
-def test_early_turns_write_what_turns_before_wrote_and_their_sums_begin_anew():
+def test_early_iterations_write_what_iterations_before_wrote_and_their_sums_begin_anew():
     text = square("for i < 7:", "  T[i, 0] = 3", "  for k < 2:", "    T[i, 0] += a[i, k]")
     early = "split(i, z, 4, early)"
     stepped(text, early)
     stepped(text, f"{early}\ndistribute(z)")
     with pytest.raises(RefusedError) as error:
         stepped(text, f"{early}\ndistribute(z)\ndistribute(i)")
-    assert error.value.why == "turns of `i` meet in T"
+    assert error.value.why == "iterations of `i` meet in T"
 
 
 def test_names_are_fresh_over_the_whole_tree():

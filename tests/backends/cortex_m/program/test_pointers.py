@@ -1,4 +1,4 @@
-"""Pointers of a block: each access finds its address, in every turn, however pointers move."""
+"""Pointers of a block: each access finds its address, in every iteration, however pointers move."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from tosaic.backends.cortex_m.program.pointers import SPREADS, Pointers, Pointer
 from tosaic.backends.cortex_m.program.tree import For, Seq
 
 ROWS = {row.name: row for row in rows_of("mve")}
-TURNS = 4
+ITERATIONS = 4
 
 
-def use(number: int, const: int, stride: int = 0, *, row: str = "vldrw.i8", turns: bool = True) -> PointerUse:
-    return PointerUse(number, "a", Affine.of("x") * stride + const, ROWS[row], turns=turns)
+def use(number: int, const: int, stride: int = 0, *, row: str = "vldrw.i8", iterations: bool = True) -> PointerUse:
+    return PointerUse(number, "a", Affine.of("x") * stride + const, ROWS[row], iterations=iterations)
 
 
 def reached(plan: Pointers, uses: list[PointerUse]) -> list[tuple[Hashable, int]]:
-    """The number of each access and the address that it has, in the order of execution: those before a loop, its turns,
-    those behind."""
+    """The number of each access and the address that it has, in the order of execution: those before a loop, its
+    iterations, those behind."""
     at = {name: start.const for name, (_, start) in plan.starts.items()}
-    first = next((n for n, each in enumerate(uses) if each.turns), len(uses))
-    behind = next((n for n in range(len(uses), first, -1) if uses[n - 1].turns), first)
+    first = next((n for n, each in enumerate(uses) if each.iterations), len(uses))
+    behind = next((n for n in range(len(uses), first, -1) if uses[n - 1].iterations), first)
     found = list[tuple[Hashable, int]]()
 
     def run(some: list[PointerUse]) -> None:
@@ -40,7 +40,7 @@ def reached(plan: Pointers, uses: list[PointerUse]) -> list[tuple[Hashable, int]
             at[address.pointer] += int(moved or 0) + address.behind
 
     run(uses[:first])
-    for _ in range(TURNS):
+    for _ in range(ITERATIONS):
         run(uses[first:behind])
         for each in plan.advances:
             pointer, _, distance = each.operands.split(", ")
@@ -50,20 +50,26 @@ def reached(plan: Pointers, uses: list[PointerUse]) -> list[tuple[Hashable, int]
 
 
 def wanted(uses: list[PointerUse]) -> list[tuple[Hashable, int]]:
-    first = [each for n, each in enumerate(uses) if not each.turns and not any(u.turns for u in uses[:n])]
-    inside, last = [u for u in uses if u.turns], [u for u in uses if not u.turns and u not in first]
-    turned = [(u.key, u.where.at({"x": turn}).const) for turn in range(TURNS) for u in inside]
+    first = [each for n, each in enumerate(uses) if not each.iterations and not any(u.iterations for u in uses[:n])]
+    inside, last = [u for u in uses if u.iterations], [u for u in uses if not u.iterations and u not in first]
+    turned = [(u.key, u.where.at({"x": iteration}).const) for iteration in range(ITERATIONS) for u in inside]
     return [*((u.key, u.where.const) for u in first), *turned, *((u.key, u.where.const) for u in last)]
 
 
 CASES = {
-    "far from each other, some before the loop": [use(0, 0, turns=False), use(1, 960, turns=False)]
+    "far from each other, some before the loop": [use(0, 0, iterations=False), use(1, 960, iterations=False)]
     + [use(2 + n, at) for n, at in enumerate((16, 976, 1936, 32))],
-    "some behind the loop": [use(0, 700), use(1, 0), use(2, 1400), use(3, 64, turns=False), use(4, 900, turns=False)],
+    "some behind the loop": [
+        use(0, 700),
+        use(1, 0),
+        use(2, 1400),
+        use(3, 64, iterations=False),
+        use(4, 900, iterations=False),
+    ],
     "the first is the only one that may move the pointer": [use(n, 4 * 900 * n, 8, row="str.near") for n in range(2)]
     + [use(2, 256, 8, row="str.near")],
     "no access moves as far": [use(n, 16 * n, 4000) for n in range(3)],
-    "two vectors in each turn": [use(0, 0, 32), use(1, 16, 32)],
+    "two vectors in each iteration": [use(0, 0, 32), use(1, 16, 32)],
 }
 
 
@@ -71,7 +77,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_accesses_find_their_addresses(name, spread):
     uses = CASES[name]
-    assert reached(planned(uses, For("x", TURNS, Seq(())), spread), uses) == wanted(uses)
+    assert reached(planned(uses, For("x", ITERATIONS, Seq(())), spread), uses) == wanted(uses)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -80,11 +86,11 @@ def test_accesses_of_random_places_find_their_addresses(seed):
     stride = draw.choice((0, 0, 16, 48, 4000))
     around = [part for part in (0, 2) for _ in range(draw.randrange(3)) if not stride]
     parts = sorted([*around, *[1] * draw.randrange(1, 6)])
-    uses = [use(n, 4 * draw.randrange(800), stride, turns=part == 1) for n, part in enumerate(parts)]
+    uses = [use(n, 4 * draw.randrange(800), stride, iterations=part == 1) for n, part in enumerate(parts)]
     for spread in SPREADS:
-        assert reached(planned(uses, For("x", TURNS, Seq(())), spread), uses) == wanted(uses)
+        assert reached(planned(uses, For("x", ITERATIONS, Seq(())), spread), uses) == wanted(uses)
 
 
 def test_one_pointer_reaches_both_ways():
-    plan = planned([use(0, 0), use(1, 960)], For("x", TURNS, Seq(())))
+    plan = planned([use(0, 0), use(1, 960)], For("x", ITERATIONS, Seq(())))
     assert [start.const for _, start in plan.starts.values()] == [508]

@@ -1,4 +1,4 @@
-"""Primitives on loops of assembly: block, and those that a core turns by itself: hardware_loop, hoist, pipeline."""
+"""Primitives on loops of assembly: block, and those that a core iterates by itself: hardware_loop, hoist, pipeline."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tosaic.backends.cortex_m.program.tree import (
 
 @PRIMITIVES.register
 class Block(Primitive):
-    """`block(k)`: a turn of a loop is one block of assembly, in which loops are written out."""
+    """`block(k)`: an iteration of a loop is one block of assembly, in which loops are written out."""
 
     name = "block"
     takes = ("plain",)
@@ -47,7 +47,8 @@ class Block(Primitive):
 
 @PRIMITIVES.register
 class HardwareLoop(Primitive):
-    """`hardware_loop(x)`: the core counts the turns of a loop over instructions, in which other loops are written out.
+    """`hardware_loop(x)`: the core counts the iterations of a loop over instructions, in which other loops are written
+    out.
 
     It may stand in a block, between other instructions.
     """
@@ -59,7 +60,9 @@ class HardwareLoop(Primitive):
         loop = plain(program.loop(str(arguments[0])))
         inside = list(walk(loop.body))
         if loop.early:
-            raise RefusedError(f"the last turn of `{loop.var}` starts early, and pointers move on by as much each turn")
+            raise RefusedError(
+                f"the last iteration of `{loop.var}` starts early, and pointers move on by as much each iteration"
+            )
         if any(isinstance(s, Assign | Reduce | If) for s in inside) or not any(isinstance(s, Instr) for s in inside):
             raise RefusedError(f"`{loop.var}` holds what is no instruction: select some first")
         outside = around_of(loop, program.body) or ()
@@ -77,17 +80,18 @@ def _turned(program: Program, var: str) -> For:
     """Guard: a hardware loop of which nothing runs ahead yet.
 
     Raises:
-        RefusedError: it is none, or has no further turn.
+        RefusedError: it is none, or has no further iteration.
     """
     loop = program.loop(var)
-    if loop.kind != "hardware_loop" or loop.turns < 2 or loop.ahead:
-        raise RefusedError(f"`{var}` is no hardware loop of several turns of which nothing runs ahead")
+    if loop.kind != "hardware_loop" or loop.iterations < 2 or loop.ahead:
+        raise RefusedError(f"`{var}` is no hardware loop of several iterations of which nothing runs ahead")
     return loop
 
 
 @PRIMITIVES.register
 class Hoist(Primitive):
-    """`hoist(x, 2)`: of the loads that open a turn of a hardware loop, so many are executed in the turn before."""
+    """`hoist(x, 2)`: of the loads that open an iteration of a hardware loop, so many are executed in the iteration
+    before."""
 
     name = "hoist"
     takes = ("hardware", "number")
@@ -101,8 +105,8 @@ class Hoist(Primitive):
 
 @PRIMITIVES.register
 class PipelineLoop(Primitive):
-    """`pipeline(x, T)`: of a turn of a hardware loop, all up to where it has made `T` is executed in the turn before,
-    beside the end of that."""
+    """`pipeline(x, T)`: of an iteration of a hardware loop, all up to where it has made `T` is executed in the
+    iteration before, beside the end of that."""
 
     name = "pipeline"
     takes = ("hardware", "made")
@@ -110,10 +114,10 @@ class PipelineLoop(Primitive):
     def apply(self, program: Program, *arguments: Argument) -> Program:
         loop, b = _turned(program, str(arguments[0])), program.buffer(str(arguments[1]))
         if b.memory != "q" or b.name not in written_by(loop.body) or b.name not in _own(loop):
-            raise RefusedError(f"a turn of `{loop.var}` makes no vectors {b.name}")
+            raise RefusedError(f"an iteration of `{loop.var}` makes no vectors {b.name}")
         return with_loop(program, loop, replace(loop, ahead=b.name))
 
 
 def _own(loop: For) -> set[str]:
-    """The names of buffers that a turn reads after it has made them."""
+    """The names of buffers that an iteration reads after it has made them."""
     return {access.buffer for how, access in touches(loop.body) if how == "read"}
