@@ -84,6 +84,7 @@ class Task(Named, Protocol):
 
 
 NamedT = TypeVar("NamedT", bound=Named, contravariant=True)
+TaskT = TypeVar("TaskT", bound=Task)
 
 
 class Measure(Protocol[NamedT]):

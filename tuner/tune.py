@@ -12,13 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from tosaic.support.errors import Error
 from tosaic.tuner.database import Database, Record
 from tosaic.tuner.interrupts import held_interrupt
 from tosaic.tuner.measure import SECONDS_PER_TRIAL, Executor, LocalWorkers, Pending
-from tosaic.tuner.measurement import Measure, Measurement, Objective, Task
+from tosaic.tuner.measurement import Measure, Measurement, Objective, Task, TaskT
 from tosaic.tuner.progress import Listener, Progress, TaskProgress, silent
 from tosaic.tuner.scheduler import SCHEDULERS, History, Pick, SchedulerName
 from tosaic.tuner.search.base import ENUMERABLE, STRATEGIES, Score, Search
@@ -28,8 +28,6 @@ from tosaic.tuner.transfer import nearest
 
 if TYPE_CHECKING:
     from tosaic.tuner.cost_model import CostModel
-
-TaskT = TypeVar("TaskT", bound=Task)
 
 _FLYING = 96
 _LEAST_BATCH = 8

@@ -26,13 +26,12 @@ static uint32_t call(enum operation operation, const void *arguments)
     return r0;
 }
 
-/* newlib's strlen takes 220 bytes. */
-__attribute__((no_builtin("strlen"))) host_file host_open(const char *path, enum host_mode mode)
+host_file host_open(const char *path, enum host_mode mode)
 {
-    uint32_t length = 0;
-    while (path[length])
-        length++;
-    uint32_t arguments[] = {(uint32_t)path, mode, length};
+    const volatile char *end = path; /* volatile, or compilers call strlen, and newlib's takes 220 bytes */
+    while (*end)
+        end++;
+    uint32_t arguments[] = {(uint32_t)path, mode, (uint32_t)(end - path)};
     return (host_file)call(SYS_OPEN, arguments);
 }
 
