@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tosaic.backends.cortex_m.kernel import KernelSource
 from tosaic.backends.simulators.kernel_batch import KernelBatch, KernelBatchMeasure
-from tosaic.backends.simulators.measure import BatchMeasure
+from tosaic.backends.simulators.measure import BatchMeasure, BuildableTask
 from tosaic.compiler.chosen import AnyTask
 from tosaic.support.errors import Error
 from tosaic.tuner.measure import Executor
@@ -35,7 +35,7 @@ class Trials:
     measure: BatchMeasure
     executor: Executor
 
-    def __call__(self, trials: Sequence[tuple[AnyTask, Schedule]]) -> list[Measurement]:
+    def __call__(self, trials: Sequence[tuple[BuildableTask, Schedule]]) -> list[Measurement]:
         """A measurement of each; one whose kernel cannot be made is `illegal`.
 
         Raises:

@@ -15,6 +15,7 @@ from tosaic.backends.simulators.measure import BatchMeasure
 from tosaic.backends.simulators.runners.qemu import Qemu
 from tosaic.compiler.trials import Trials
 from tosaic.target_files.ready import find_target
+from tosaic.tuner.measurement import Measurement
 from tosaic.tuner.space import Schedule
 
 MEASURE = BatchMeasure(Qemu(CORTEX_M55, MPS3_AN547), CORTEX_M55, find_target("cortex-m55").trials)
@@ -62,16 +63,23 @@ def test_some_of_a_batch_are_measured():
     assert [(m.status, m.code) for m in results] == [("wrong", "minimum_last"), ("ok", "minimum_good")]
 
 
+@dataclass(frozen=True)
+class Done:
+    measured: list[Measurement]
+
+    def result(self) -> list[Measurement]:
+        return self.measured
+
+
 class Inline:
     """Runs batches in this process, as an executor of so many `slots`."""
 
-    def __init__(self, slots):
-        self.slots, self.sizes = slots, []
+    def __init__(self, slots: int) -> None:
+        self.slots, self.sizes = slots, list[int]()
 
-    def submit(self, measure, task, schedules, best=None):
+    def submit(self, measure, task, schedules, best=None) -> Done:
         self.sizes.append(len(schedules))
-        measured = measure(task, schedules, best)
-        return type("Done", (), {"result": lambda _: measured})()
+        return Done(measure(task, schedules, best))
 
 
 def test_trials_are_as_few_batches_as_there_are_workers():
