@@ -211,7 +211,7 @@ def _load(
 
 
 def _several(model: str, inputs: Any) -> tuple[str, InTurn, Call, Iterable]:
-    """The methods that `file.py:one,other` names, each with its own samples, in iteration."""
+    """The methods that `file.py:one,other` names, each with its own samples, in turn."""
     file, _, listed = model.rpartition(":")
     names = [name.strip() for name in listed.split(",")]
     made = {name: _call_factory(f"{file}:{name}") for name in names}

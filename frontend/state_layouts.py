@@ -14,7 +14,7 @@ from tosaic.frontend.methods import ENTER
 from tosaic.frontend.rows import WRITE_ROWS
 from tosaic.frontend.state import State
 
-_ITERATION = torch.ops.aten.transpose.int
+_TRANSPOSE = torch.ops.aten.transpose.int
 _MATMUL = torch.ops.aten.matmul.default
 
 
@@ -34,7 +34,7 @@ def by_columns(program: ExportedProgram, states: Sequence[State]) -> tuple[State
         values = _values_of(given[first + number], after[number])
         if values and not any(value in shown for value in values):
             state = State(state.name, _turned(state.initial))
-            _iteration(program, values)
+            _transpose(program, values)
         kept.append(state)
     args, kwargs = program.example_inputs or ((), {})
     program.example_inputs = (*args[: len(args) - len(states)], *(state.initial for state in kept)), kwargs
@@ -64,19 +64,19 @@ def _is_written(write: Node, value: Node) -> bool:
     return x is value is not rows and dim >= value.meta["val"].ndim - 2
 
 
-def _iteration(program: ExportedProgram, values: Sequence[Node]) -> None:
+def _transpose(program: ExportedProgram, values: Sequence[Node]) -> None:
     """Let values have their last two axes swapped; a product of one reads it with these swapped back."""
     graph = program.graph
     for value in values:
         for user in [user for user in value.users if user.target is _MATMUL]:
             with graph.inserting_before(user):
-                turned = graph.call_function(_ITERATION, (value, -1, -2))
+                turned = graph.call_function(_TRANSPOSE, (value, -1, -2))
             turned.meta = {**user.meta, "val": value.meta["val"]}
             user.replace_input_with(value, turned)
         if value.target is WRITE_ROWS:
             x, dim, index, rows = arguments(value)
             with graph.inserting_before(value):
-                columns = graph.call_function(_ITERATION, (rows, -1, -2))
+                columns = graph.call_function(_TRANSPOSE, (rows, -1, -2))
             columns.meta = {**value.meta, "val": _turned(rows.meta["val"])}
             value.args = (x, 2 * value.meta["val"].ndim - 3 - dim, index, columns)
     for value in values:

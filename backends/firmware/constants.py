@@ -35,11 +35,12 @@ class Constants:
         """The symbol of `data`, called `name` unless an equal block is there already; `0` for nothing."""
         return self.prefix + self._named(name, data, "", False) if data else "0"
 
-    def params(self, name: str, data: bytes, to: str = "") -> str:
+    def params(self, name: str, data: bytes, to: str = "", near: str = "") -> str:
         """Where the params of a kernel lie, in C: their symbol, or small ones at a distance from `together`.
 
         Args:
             to: a symbol; a word follows the data then, the distance from it to there.
+            near: a pointer to `together`, which small ones are reached by.
         """
         size = len(data) + _WORD * bool(to)
         if not 0 < size <= _SMALL:
@@ -48,7 +49,7 @@ class Constants:
         if name not in self._together:
             self._together[name] = start = -(-self._end // _alignment(size)) * _alignment(size)
             self._end = start + size
-        return f"{self.together} + {self._together[name]:#x}"
+        return f"{near or self.together} + {self._together[name]:#x}"
 
     def _named(self, name: str, data: bytes, to: str, small: bool) -> str:
         known = self._names.setdefault((data, to, small), name)

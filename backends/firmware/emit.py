@@ -138,8 +138,8 @@ class _ModelSource:
         if not names:
             return []
         steps = [f"    if (!status)\n        status = {self._name}_{name}(self);" for name in names]
-        iterations = ["    int status = TOSAIC_OK;", *steps, "    return status;"]
-        return [*found, _function(f"int {self._name}_invoke({instance})", iterations)]
+        body = ["    int status = TOSAIC_OK;", *steps, "    return status;"]
+        return [*found, _function(f"int {self._name}_invoke({instance})", body)]
 
     def _keeping(self) -> list[str]:
         """The functions that end an inference, or a method, and begin anew."""
@@ -266,8 +266,8 @@ class _ModelSource:
 
     def _arguments(self, number: int, call: KernelCall) -> list[str]:
         weights = self._constants.add(f"weights_{number}", call.kernel.shared) if call.kernel.shared else ""
-        params = self._constants.params(f"params_{number}", call.kernel.params, weights)
-        params = params.replace(self._constants.together, NEAR_CONSTANTS) if self._near else params
+        near = NEAR_CONSTANTS if self._near else ""
+        params = self._constants.params(f"params_{number}", call.kernel.params, weights, near)
         scratch = self._planned(scratch_name(number)) if call.kernel.scratch_bytes else "0"
         return [*map(self._pointer, call.inputs), *map(self._pointer, call.outputs), params, scratch]
 

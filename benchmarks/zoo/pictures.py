@@ -45,11 +45,11 @@ class _Canvas:
         """int64[count]"""
         return torch.randint(number, (self.count,), generator=self.generator)
 
-    def plane(self, radius: Tensor, iteration: float, reach: float) -> tuple[Tensor, Tensor]:
+    def plane(self, radius: Tensor, rotation: float, reach: float) -> tuple[Tensor, Tensor]:
         """Coordinates x and y of each pixel, f32[count, size, size], about a place within `reach` of the middle, in
-        units of `radius` (f32[count], of half a picture), turned by up to `iteration` radians."""
+        units of `radius` (f32[count], of half a picture), turned by up to `rotation` radians."""
         line = torch.linspace(-1, 1, self.size)
-        middle, angle = self.uniform(-reach, reach, 2, 1, 1), self.uniform(-iteration, iteration)[:, None, None]
+        middle, angle = self.uniform(-reach, reach, 2, 1, 1), self.uniform(-rotation, rotation)[:, None, None]
         y, x = (line[:, None] - middle[:, 0]), (line - middle[:, 1])
         scale = radius[:, None, None]
         return (x * angle.cos() + y * angle.sin()) / scale, (y * angle.cos() - x * angle.sin()) / scale

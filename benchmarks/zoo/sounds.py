@@ -48,8 +48,8 @@ def words(count: int, seed: int) -> tuple[Tensor, Tensor]:
 def _cepstra(decibels: Tensor) -> Tensor:
     """The first ten cosine coefficients over the bands, f32[..., 10]."""
     number = torch.arange(_COEFFICIENTS)
-    iterations = torch.cos(math.pi * (torch.arange(_BANDS)[:, None] + 0.5) * number / _BANDS)
-    return decibels @ iterations * math.sqrt(2 / _BANDS)
+    waves = torch.cos(math.pi * (torch.arange(_BANDS)[:, None] + 0.5) * number / _BANDS)
+    return decibels @ waves * math.sqrt(2 / _BANDS)
 
 
 def machines(count: int, seed: int, broken: float = 0.0) -> tuple[Tensor, Tensor]:

@@ -70,10 +70,10 @@ class CachedAttention(nn.Module):
         for name in "kv":
             self.register_buffer(name, torch.zeros(1, shape.keys, shape.places, shape.depth), persistent=False)
 
-    def forward(self, x: Tensor, iteration: tuple[Tensor, Tensor], mask: Tensor, place: Tensor) -> Tensor:
+    def forward(self, x: Tensor, rotation: tuple[Tensor, Tensor], mask: Tensor, place: Tensor) -> Tensor:
         shape = self.shape
         heads = (1, x.shape[1], -1, shape.depth)
-        q, k = (turned(layer(x).view(heads).transpose(1, 2), *iteration) for layer in (self.wq, self.wk))
+        q, k = (turned(layer(x).view(heads).transpose(1, 2), *rotation) for layer in (self.wq, self.wk))
         self.k.index_copy_(2, place, k)
         self.v.index_copy_(2, place, self.wv(x).view(heads).transpose(1, 2))
         q = q.reshape(1, shape.keys, -1, shape.depth)  # queries of the heads that share keys, one behind the other
@@ -98,8 +98,8 @@ class DecoderBlock(nn.Module):
         self.w1, self.w3 = (nn.Linear(shape.channels, shape.hidden, bias=False) for _ in range(2))
         self.w2 = nn.Linear(shape.hidden, shape.channels, bias=False)
 
-    def forward(self, x: Tensor, iteration: tuple[Tensor, Tensor], mask: Tensor, place: Tensor) -> Tensor:
-        x = x + self.attention(self.n1(x), iteration, mask, place)
+    def forward(self, x: Tensor, rotation: tuple[Tensor, Tensor], mask: Tensor, place: Tensor) -> Tensor:
+        x = x + self.attention(self.n1(x), rotation, mask, place)
         return x + self.gated(self.n2(x))
 
     def gated(self, x: Tensor) -> Tensor:
@@ -128,10 +128,10 @@ class LanguageModel(nn.Module):
     def forward(self, token: Tensor, place: Tensor) -> Tensor:
         if token.shape[1] > 1:
             place = place + torch.arange(token.shape[1])
-        x, iteration = self.embedding(token), (self.cos[place], self.sin[place])
+        x, rotation = self.embedding(token), (self.cos[place], self.sin[place])
         mask = torch.where(torch.arange(self.shape.places) <= place[:, None], 0.0, -60.0)
         for block in self.blocks:
-            x = block(x, iteration, mask, place)
+            x = block(x, rotation, mask, place)
         return self.head(self.norm(x[:, -1:]))
 
 
@@ -188,7 +188,7 @@ def decode() -> tuple[nn.Module, tuple[Tensor, Tensor], list[tuple[Tensor, Tenso
 
 def _method(name: str) -> tuple[nn.Module, tuple[Tensor, Tensor], list[tuple[Tensor, Tensor]]]:
     module, tokens = _trained()
-    text = [iteration[name] for iteration in in_turns(tokens, STORY.places)]
+    text = [call[name] for call in in_turns(tokens, STORY.places)]
     return module, text[0], text
 
 

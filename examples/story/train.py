@@ -59,7 +59,7 @@ def trained_tokenizer(texts: Sequence[str]) -> Tokenizer:
 def scores(net: LanguageModel, tokens: Tensor) -> Tensor:
     """What the model gives at each place of whole texts, i64[batch, places]: f32[batch, places, tokens]."""
     batch, places = tokens.shape
-    x, iteration = net.embedding(tokens), (net.cos[:places], net.sin[:places])
+    x, rotation = net.embedding(tokens), (net.cos[:places], net.sin[:places])
     for block in net.blocks:
         assert isinstance(block, DecoderBlock)
         attention, y = block.attention, block.n1(x)
@@ -68,7 +68,7 @@ def scores(net: LanguageModel, tokens: Tensor) -> Tensor:
             layer(y).view(batch, places, -1, shape.depth).transpose(1, 2)
             for layer in (attention.wq, attention.wk, attention.wv)
         )
-        q, k = turned(q, *iteration), turned(k, *iteration)
+        q, k = turned(q, *rotation), turned(k, *rotation)
         seen = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
         x = x + attention.wo(seen.transpose(1, 2).reshape(x.shape))
         x = x + block.gated(block.n2(x))

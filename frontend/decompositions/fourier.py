@@ -54,9 +54,9 @@ def _to_reals(x: Tensor, axes: Sequence[int], normalization: int, size: int) -> 
 
 def _waves(rows: int, columns: int, size: int) -> tuple[Tensor, Tensor]:
     """cos and sin of 2 pi row column / size, [rows, columns] each."""
-    iterations = torch.arange(rows).unsqueeze(1) * torch.arange(columns) % size
-    angles = iterations.double() * (2 * math.pi / size)
-    sines = torch.where(2 * iterations % size == 0, 0.0, torch.sin(angles))  # those of pi are 0, too
+    rotations = torch.arange(rows).unsqueeze(1) * torch.arange(columns) % size
+    angles = rotations.double() * (2 * math.pi / size)
+    sines = torch.where(2 * rotations % size == 0, 0.0, torch.sin(angles))  # those of pi are 0, too
     return torch.cos(angles).float(), sines.float()
 
 

@@ -49,14 +49,14 @@ def acos(b: Builder, node: Node, x: ir.Value) -> ir.Value:
 
 @pointwise(aten.atan2.default)
 def atan2(b: Builder, node: Node, y: ir.Value, x: ir.Value) -> ir.Value:
-    """Of y / x; where x is negative half an iteration more, towards the sign of y; a right angle where x is 0."""
+    """Of y / x; where x is negative half a turn more, towards the sign of y; a right angle where x is 0."""
     zero = b.pointwise("equal", x, 0.0, element=b.bool)
     slope = b.pointwise("mul", y, b.pointwise("reciprocal", b.pointwise("select", zero, 1.0, x, element=b.f32)))
-    iteration = b.pointwise("select", b.pointwise("greater", 0.0, y, element=b.bool), -math.pi, math.pi, element=b.f32)
-    behind = b.pointwise("add", atan(b, node, slope), iteration)
+    half_turn = b.pointwise("select", b.pointwise("greater", 0.0, y, element=b.bool), -math.pi, math.pi, element=b.f32)
+    behind = b.pointwise("add", atan(b, node, slope), half_turn)
     found = b.pointwise("select", b.pointwise("greater", 0.0, x, element=b.bool), behind, atan(b, node, slope))
     level = b.pointwise("equal", y, 0.0, element=b.bool)
-    upright = b.pointwise("select", level, 0.0, b.pointwise("mul", iteration, 0.5), element=b.f32)
+    upright = b.pointwise("select", level, 0.0, b.pointwise("mul", half_turn, 0.5), element=b.f32)
     return b.pointwise("select", zero, upright, found, element=b.f32)
 
 

@@ -76,8 +76,8 @@ def _fourier(x: Tensor, axis: int, length: int | None, inverse: bool, onesided: 
         return _from_one_side(x, axis, length or 2 * (given - 1))
     length = length or given
     x = x.narrow(axis, 0, min(given, length)).movedim(axis, -2)
-    iterations = np.outer(np.arange(x.shape[-2]), np.arange(length // 2 + 1 if onesided else length)) / length
-    angles = 2 * math.pi * iterations * (1 if inverse else -1)
+    rotations = np.outer(np.arange(x.shape[-2]), np.arange(length // 2 + 1 if onesided else length)) / length
+    angles = 2 * math.pi * rotations * (1 if inverse else -1)
     scale = 1 / length if inverse else 1
     real, imaginary = (torch.from_numpy((f(angles) * scale).astype(np.float32)) for f in (np.cos, np.sin))
     parts = [part[..., None, :] for part in x.unbind(-1)]

@@ -23,7 +23,7 @@ class MasksToSelects(ModulePass):
     x: so scores that have the format of what a softmax reads are chosen, and nothing is computed from them.
 
     They are chosen before a reshape, right behind the op that computes them, where all rows have one condition, or
-    those of each matrix have conditions in iteration.
+    those of each matrix have conditions in turn.
     """
 
     name: ClassVar[str] = "masks-to-selects"
@@ -58,7 +58,7 @@ def chosen_by_mask(op: ir.Operation) -> Replacement:
 @pattern("tosa.select")
 def raise_select(op: ir.Operation) -> Replacement:
     """`select(c, reshape(x), k)` -> `reshape(select(c, x, k))` where rows stay rows, and x has those of c in
-    iteration."""
+    turn."""
     condition, x, least = op.operands
     first, known = producer(x, "tosa.reshape"), constant_value(least)
     if first is None or known is None or known.size > 1 or producer(first.operands[0], "tosa.rescale") is None:
@@ -72,8 +72,8 @@ def raise_select(op: ir.Operation) -> Replacement:
     ones = (1,) * (len(shape_of(source)) - 1)
     condition = reshape(condition, (*ones[1:], different, row) if different > 1 else (*ones, row))
     if 1 < different < rows:
-        iterations = constant_shape((*ones[1:], rows // different, 1))
-        condition = emit("tile", [condition, iterations], (*ones[1:], rows, row), "i1")
+        repeats = constant_shape((*ones[1:], rows // different, 1))
+        condition = emit("tile", [condition, repeats], (*ones[1:], rows, row), "i1")
     operands = [condition, source, reshape(least, (*ones, 1))]
     chosen = emit("select", operands, shape_of(source), element_type(source))
     return reshape(chosen, shape_of(x))

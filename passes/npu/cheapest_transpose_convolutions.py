@@ -63,7 +63,7 @@ def _by_rows(op: ir.Operation, rescale: ir.Operation, x: ir.Value) -> ir.Value:
 
 
 def _convolved(op: ir.Operation, rescale: ir.Operation, x: ir.Value, taps: list[tuple[int, int]]) -> ir.Value:
-    """A 1x1 convolution, rescaled, whose channels are those of each tap in iteration."""
+    """A 1x1 convolution, rescaled, whose channels are those of each tap in turn."""
     _, weights, bias, *zero_points = op.operands
     values = constant_value(weights)
     assert values is not None

@@ -79,7 +79,7 @@ def test_all_zeros_have_the_least_scale():
 
 
 def folded(*samples: torch.Tensor) -> RangeObserver:
-    """An observer that has seen samples, each a fold in iteration."""
+    """An observer that has seen samples, each a fold in turn."""
     observer = RangeObserver(torch.int8, -128, 127, torch.per_tensor_affine)
     for number, sample in enumerate(samples):
         observer.fold = number % FOLDS

@@ -121,7 +121,7 @@ class Scaled(nn.Module):
         (1e15, 1e15),
     ],
 )
-def test_no_magnitude_iterations_to_zero(inputs, weights, activations):
+def test_no_magnitude_turns_to_zero(inputs, weights, activations):
     model = Scaled(weights)
     model.layer.get_parameter("bias").data *= inputs
     capture = captured(model, *normal(1, 3, 6, 6, size=inputs))

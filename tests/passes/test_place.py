@@ -325,7 +325,7 @@ def test_a_sum_on_the_cpu_of_what_the_npu_widens():
 @pytest.mark.parametrize("perms, element, joined", [
     ((0, 2, 1), "i8", True), ((0, 2, 1), "i16", True), ((1, 2, 0), "i8", False),
 ])  # fmt: skip
-def test_a_product_iterations_its_second_operand_itself(perms, element, joined):
+def test_a_product_turns_its_second_operand_itself(perms, element, joined):
     graph = Graph()
     keys = graph.transpose(graph.input((4, 4, 4), element), perms)
     y = graph.requantize(graph.matmul(graph.input((4, 2, 4), element), keys), element, 0.01)
@@ -339,7 +339,7 @@ def test_a_product_iterations_its_second_operand_itself(perms, element, joined):
 
 
 @pytest.mark.parametrize("perms, joined", [((0, 1, 3, 2), True), ((0, 2, 3, 1), False), ((0, 3, 2, 1), False)])
-def test_a_product_iterations_what_is_reshaped_before_it(perms, joined):
+def test_a_product_turns_what_is_reshaped_before_it(perms, joined):
     graph = Graph()
     turned = graph.transpose(graph.input((2, 3, 3, 3)), perms)
     keys = graph.op("reshape", [turned, graph.shape((6, 3, 3))], (6, 3, 3), "i8")

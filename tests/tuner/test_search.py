@@ -131,7 +131,7 @@ def _guided_by_rows(worth, count):
     return Counter(schedule["rows"] for schedule in search._guided(count, ()))
 
 
-def test_schedules_that_the_model_cannot_tell_apart_take_iterations_with_others_nearly_as_good():
+def test_schedules_that_the_model_cannot_tell_apart_take_turns_with_others_nearly_as_good():
     worth = {64: CROWDING / 2, 32: 0.0}
     assert _guided_by_rows(lambda rows: worth.get(rows, -1.0), 8) == Counter({64: 5, 32: 3})
 

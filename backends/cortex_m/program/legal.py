@@ -193,7 +193,7 @@ def covers(b: Buffer, found: Sequence[Use], size: int) -> bool:
 
 
 def elements_of(where: Affine, loops: Sequence[For]) -> set[int]:
-    """All values of an address as its loops iteration; variables of other loops count as 0."""
+    """All values of an address as its loops iterate; variables of other loops count as 0."""
     found = {where.const}
     for f in loops:
         if factor := where[f.var]:

@@ -37,7 +37,7 @@ def make_upright(function: ir.Operation) -> None:
             value.set_type(ir.RankedTensorType.get(extents, element_type(value)))
         for op in ops:
             with ir.InsertionPoint(op):
-                _iteration(op)
+                _turn(op)
         retype(function)
 
 
@@ -68,7 +68,7 @@ def _can_turn(op: ir.Operation) -> bool:
     return op.name in _POOLS or op.name == "tosa.slice"
 
 
-def _iteration(op: ir.Operation) -> None:
+def _turn(op: ir.Operation) -> None:
     """Let an op, whose operands and results are upright already, compute on them."""
     for name, order in _TURNED.items():
         if name in op.attributes:

@@ -117,7 +117,7 @@ def _subkernels(kh: int, kw: int, dilation: tuple[int, int], *, rows_first: bool
 
 
 def _large_order(layout: WeightLayout, core: int) -> np.ndarray:
-    """U85: input blocks back and forth, columns back and forth, four output channels to a core in iteration."""
+    """U85: input blocks back and forth, columns back and forth, four output channels to a core in turn."""
     oc, kh, kw, ic = layout.shape
     depthwise, part = layout.traversal is Traversal.DEPTHWISE, layout.traversal is Traversal.PART_KERNEL
     micro = layout.macs // 8 // (layout.microblock[0] * layout.microblock[1])

@@ -371,7 +371,7 @@ def test_a_sum_of_whole_factors_rounds_once_and_adds_its_zero_point_before():
     ]  # fmt: skip
 
 
-def test_the_code_of_two_vectors_takes_iterations():
+def test_the_code_of_two_vectors_takes_turns():
     product = values.multiply(values.given(0, 1, -128, 127, {values.CHANNEL}), values.number(40000))
     assert _instructions(product, 4, 1, 2, 2, replace(CORE, pipeline=None)) == [
         "vldrb.s32", "vmul.i32", "vldrb.s32", "vmul.i32", "vstrw.32", "vstrw.32",

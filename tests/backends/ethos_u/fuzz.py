@@ -402,8 +402,8 @@ def cascaded_in_place(region: NpuRegion) -> str:
             ifm, ofm = ((registers.get(f"{t}_REGION", -1), registers.get(f"{t}_BASE0", -1)) for t in ("IFM", "OFM"))
             window = not elementwise and registers.get("KERNEL_HEIGHT_M1", 0) > 0
             stripes.append((op, elementwise and ifm == ofm, window))
-    iterations = Counter(op for op, _ in groupby(op and op.offsets for op, *_ in stripes))
-    cascaded = [stripe for stripe in stripes if iterations[stripe[0] and stripe[0].offsets] > 1]
+    counts = Counter(op for op, _ in groupby(op and op.offsets for op, *_ in stripes))
+    cascaded = [stripe for stripe in stripes if counts[stripe[0] and stripe[0].offsets] > 1]
     in_place = [op.op for op, overwrites, _ in cascaded if op and overwrites]
     return in_place[0] if in_place and any(window for *_, window in cascaded) else ""
 

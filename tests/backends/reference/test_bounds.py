@@ -193,7 +193,7 @@ func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {{
 """
 
 
-def test_where_an_error_may_iteration_a_comparison_either_value_is_right():
+def test_where_an_error_may_turn_a_comparison_either_value_is_right():
     x = np.array([1, 1, 0, 2], np.float32)
     exp = np.exp(x.astype(np.float64)).astype(np.float32)
     either = np.array([exp[0], x[1], x[2], exp[3]])
@@ -201,7 +201,7 @@ def test_where_an_error_may_iteration_a_comparison_either_value_is_right():
     assert "output 0[3] is 2.0" in judged(chain("selected"), [x], [np.array([exp[0], x[1], x[2], x[3]])])
 
 
-def test_errors_are_carried_through_what_iterations_and_through_poles():
+def test_errors_are_carried_through_what_turns_and_through_poles():
     x = np.array([1, 0, 2, 3], np.float32)
     folded = np.cos(np.abs(np.exp(x.astype(np.float64)) - np.e))
     assert judged(chain("folded"), [x], [folded.astype(np.float32)]) == ""
