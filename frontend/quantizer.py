@@ -253,7 +253,7 @@ class TosaQuantizer(Quantizer):
         elif isinstance(op, Shared):
             self._shared(node)
         elif isinstance(op, Averaged | Joined) and is_float(node) and _joins_quantized(node, op):
-            self._finish(node, dict.fromkeys(_float_operands(node), self._calibrated(node)))
+            self._give_formats(node, dict.fromkeys(_float_operands(node), self._calibrated(node)))
 
     def _weighted(self, node: Node, op: Weighted) -> None:
         image, weight, *rest = arguments(node)[:3]
@@ -271,7 +271,7 @@ class TosaQuantizer(Quantizer):
         inputs: dict[Node, Format] = {image: self._read(image, node), weight: weights}
         if rest and rest[0] is not None:
             inputs[rest[0]] = bias_format(node, op)
-        self._finish(node, inputs)
+        self._give_formats(node, inputs)
 
     def _recurrent(self, node: Node) -> None:
         x, state, cell, *weights = arguments(node)[:5]
@@ -290,9 +290,9 @@ class TosaQuantizer(Quantizer):
                 return SharedQuantizationSpec(one)
             return self._calibrated(widest) if _is_product(node) else self._read(one, node)
 
-        self._finish(node, {one: read(one) for one in operands})
+        self._give_formats(node, {one: read(one) for one in operands})
 
-    def _finish(self, node: Node, inputs: dict[Node, Format]) -> None:
+    def _give_formats(self, node: Node, inputs: dict[Node, Format]) -> None:
         """Formats for the operands, and for the result or that of a clamp behind it."""
         user = next(iter(node.users)) if len(node.users) == 1 else None
         op = op_quantization(user) if user and not self.excluded(user) else None

@@ -92,7 +92,7 @@ def check_layout(module: ir.Module) -> None:
     Raises:
         PassError: names the op and the pattern that applies to it.
     """
-    _check_finished(module, transposes_to_reshapes.PATTERNS)
+    _check_none_apply(module, transposes_to_reshapes.PATTERNS)
     check_quantized(module)
 
 
@@ -102,7 +102,7 @@ def check_fused(module: ir.Module) -> None:
     Raises:
         PassError: names the op and the pattern that applies to it.
     """
-    _check_finished(module, fold_identities.PATTERNS)
+    _check_none_apply(module, fold_identities.PATTERNS)
     check_quantized(module)
 
 
@@ -113,7 +113,7 @@ def check_for_npu(module: ir.Module) -> None:
     Raises:
         PassError: names the op and the pattern that applies to it.
     """
-    _check_finished(module, [looked_up, along_rows])
+    _check_none_apply(module, [looked_up, along_rows])
     check_layout(module)
 
 
@@ -188,7 +188,7 @@ def _check_all_carry(name: str, ops: Iterable[ir.Operation]) -> None:
             raise PassError(f"`{op.name}` has no `{name}`", where=describe(op.location))
 
 
-def _check_finished(module: ir.Module, patterns: Sequence[Pattern]) -> None:
+def _check_none_apply(module: ir.Module, patterns: Sequence[Pattern]) -> None:
     for op in walk(module):
         for one in patterns:
             if op.name in one.names:

@@ -75,12 +75,12 @@ def _may_join(joined: list[Node], group: list[Node], producer: Node, reader: Nod
     if any(node.op.name in MOVING | {"tosa.reduce_sum"} and _anchors(node, joined) for node in joined):
         return False
     anchors = sum(_anchors(node, members) for node in members)
-    if anchors > 1 or (anchors == 1 and not _finishes(joined, group, producer, reader)):
+    if anchors > 1 or (anchors == 1 and not _is_epilogue(joined, group, producer, reader)):
         return False
     return is_convex(members)
 
 
-def _finishes(joined: list[Node], group: list[Node], producer: Node, reader: Node) -> bool:
+def _is_epilogue(joined: list[Node], group: list[Node], producer: Node, reader: Node) -> bool:
     """Whether a kernel that is not pointwise writes its results through `group`, too.
 
     Behind int8 of a convolution that may be one TABLE, the last of all: its gather hides behind what rescales. What

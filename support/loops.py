@@ -128,8 +128,8 @@ def captured(op: ir.Operation) -> list[ir.Value]:
     for inner in walk(op):
         for operand in inner.operands:
             owner = operand.owner
-            home = owner.owner.operation if isinstance(owner, ir.Block) else owner.operation
-            if home not in inside:
+            maker = owner.owner.operation if isinstance(owner, ir.Block) else owner.operation
+            if maker not in inside:
                 found[operand] = None
     return list(found)
 

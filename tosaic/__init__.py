@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 # Imported on first use: PyTorch alone takes seconds, and most commands do without it.
-_HOME = {
+_MODULES = {
     "Build": "api",
     "CompileOptions": "compiler.options",
     "QuantizationOptions": "compiler.options",
@@ -58,6 +58,6 @@ __all__ = [
 
 
 def __getattr__(name: str):
-    if name not in _HOME:
+    if name not in _MODULES:
         raise AttributeError(f"module `tosaic` has no attribute `{name}`")
-    return getattr(importlib.import_module(f"tosaic.{_HOME[name]}"), name)
+    return getattr(importlib.import_module(f"tosaic.{_MODULES[name]}"), name)

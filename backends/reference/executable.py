@@ -111,7 +111,7 @@ class _Splitter:
             result
             for op in ops
             for result in op.results
-            if any(_home(use.owner.operation, self._main) not in inside for use in result.uses)
+            if any(_outermost(use.owner.operation, self._main) not in inside for use in result.uses)
         ]
         if left:
             inputs = inputs_of(ops)
@@ -142,7 +142,7 @@ def _is_odd(values: Iterable[ir.Value]) -> bool:
     return any(str(element_type(value)) in ODD_WIDTHS for value in values)
 
 
-def _home(op: ir.Operation, main: ir.Operation) -> ir.Operation:
+def _outermost(op: ir.Operation, main: ir.Operation) -> ir.Operation:
     """The op of the function's own block that `op` is, or stands in."""
     while op.parent is not None and op.parent.operation != main:
         op = op.parent.operation

@@ -44,7 +44,7 @@ def fully_connected(call: Call, operands: Sequence[ir.Value]) -> Sequence[ir.Val
         sums = _binary("sub", sums, mul(emit("cast", [point], shape_of(point), "i32"), of_weights, "i32"))
     sums = emit("cast", [sums], shape_of(sums), "f32")
     shape = call.outputs[0].shape if len(call.outputs[0].shape) != 2 else (shape_of(rows)[0], outputs)
-    return [reshape(_finished(call, sums, scale), shape)]
+    return [reshape(_scaled(call, sums, scale), shape)]
 
 
 @tflite_op("CONV_2D", when=_is_hybrid)
@@ -77,7 +77,7 @@ def _over_windows(call: Call, x: ir.Value, name: str, kernel: np.ndarray, window
     integers = emit("cast", [_binary("sub", steps, point)], shape_of(x), "i16")
     if tuple(sizes) != shape_of(x):
         integers = emit("slice", [integers, constant_shape((0, 0, 0, 0)), constant_shape(sizes)], sizes, "i16")
-    return _finished(call, _product(name, integers, kernel, pads, strides, dilations), scale)
+    return _scaled(call, _product(name, integers, kernel, pads, strides, dilations), scale)
 
 
 _STEPS = (("Stride", ("H", "W")), ("Dilation", ("HFactor", "WFactor")))
@@ -129,7 +129,7 @@ def _product(
     return emit("cast", [rescale(total, "i32", [1 << 14], [14])], shape, "f32")
 
 
-def _finished(call: Call, sums: ir.Value, scale: ir.Value) -> ir.Value:
+def _scaled(call: Call, sums: ir.Value, scale: ir.Value) -> ir.Value:
     """With the scales of input and weights, bias and activation."""
     weights, bias, outputs = call.input(1), call.given(2), shape_of(sums)[3]
     scales = np.broadcast_to(np.array(weights.scales, np.float32), outputs).reshape(1, 1, 1, outputs)

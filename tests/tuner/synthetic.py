@@ -109,7 +109,7 @@ class Convolution:
             "weights": ("plain", "packed", "copied"),
             "stages": (0, 1, 2, 3),
             "ahead": (0, 1, 2),
-            "finish": ("mulh", "rounding", "narrow", "float"),
+            "epilogue": ("mulh", "rounding", "narrow", "float"),
             "tail": ("overlap", "mask", "scalar"),
         }
         return Space((Variant("library"), Variant("nest", knobs, self._legal)))
@@ -157,8 +157,8 @@ class Convolution:
             inner *= 1.15
         left = self.pixels % rows
         tail = {"overlap": rows - left if left else 0, "mask": 0.6 * left, "scalar": 4 * left}[str(schedule["tail"])]
-        finish = {"mulh": 2.5, "rounding": 1.6, "narrow": 1.3 if rows % 2 == 0 else 2.2, "float": 6.0}
-        outputs = self.pixels * self.outputs * finish[str(schedule["finish"])]
+        epilogue = {"mulh": 2.5, "rounding": 1.6, "narrow": 1.3 if rows % 2 == 0 else 2.2, "float": 6.0}
+        outputs = self.pixels * self.outputs * epilogue[str(schedule["epilogue"])]
         order = {"rcd": 1.0, "crd": 1.02, "rdc": 1.25, "cdr": 1.2, "drc": 1.5, "dcr": 1.6}[str(schedule["order"])]
         copies = self.channels * self.outputs / 4 * (1 + 64 / int(schedule["block"]))
         waits = self._weight_bytes(schedule) / 4 * (1 if int(schedule["stages"]) == 2 else 1.3)

@@ -9,14 +9,14 @@ from typing import ClassVar
 from tosaic.backends.cortex_m.footprint import ArrayAccess, Walk
 from tosaic.backends.cortex_m.kernels.mve import round_up
 from tosaic.backends.cortex_m.kernels.pixel_sketch import PixelSketch
-from tosaic.backends.cortex_m.kernels.resident_sketch import ResidentSketch
 from tosaic.backends.cortex_m.kernels.vector_conv2d import VectorConv2d
+from tosaic.backends.cortex_m.kernels.weight_stationary_sketch import WeightStationarySketch
 from tosaic.backends.cortex_m.program import algorithms
 from tosaic.backends.cortex_m.program.check import SLACK
 from tosaic.backends.cortex_m.program.kernel import Knobs
 from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, PixelRows, RowResult
 from tosaic.backends.cortex_m.program.sketches.row_parts import SumGroup, row_parts
-from tosaic.backends.cortex_m.program.sketches.vectors import Resident
+from tosaic.backends.cortex_m.program.sketches.weight_stationary import WeightStationary
 from tosaic.backends.cortex_m.program.tree import Program, RefusedError
 from tosaic.backends.target import Core
 from tosaic.tuner.space import Choice
@@ -168,11 +168,14 @@ class InPlaceSketch(ActivationSketch):
 
 
 @dataclass(frozen=True)
-class ActivationResidentSketch(ActivationProduct, ResidentSketch):
-    """Those of which four columns stay in vectors while a hardware loop goes over the rows; see `sketches.vectors`."""
+class ActivationStationarySketch(ActivationProduct, WeightStationarySketch):
+    """Those of which four columns stay in vectors while a hardware loop goes over the rows.
 
-    def resident(self, knobs: Knobs) -> Resident:
-        found = super().resident(knobs)
+    See `sketches.weight_stationary`.
+    """
+
+    def stationary(self, knobs: Knobs) -> WeightStationary:
+        found = super().stationary(knobs)
         if found.short and (found.held < FOUR or found.whole):
             raise RefusedError("behind the last column there is nothing to read")
         result = found.result

@@ -14,7 +14,7 @@ from tosaic.backends.cortex_m.program.tree import RefusedError
 from tosaic.backends.target import Core
 from tosaic.tuner.space import Choice
 
-_FINISH = 12
+_EPILOGUE = 12
 """Cycles of four results."""
 
 
@@ -45,7 +45,7 @@ class ColumnSketch(VectorConv2d):
     def cost(self, knobs: Knobs) -> float:
         s, taps = self.numbers(knobs), self.geometry.kernel[0]
         iteration = 2 * s.vectors + 3 + 2 * (s.ahead == 0)
-        return -(-s.row // (FOUR * s.vectors)) * (taps * iteration + _FINISH * s.vectors + 20 + s.ahead / 4)
+        return -(-s.row // (FOUR * s.vectors)) * (taps * iteration + _EPILOGUE * s.vectors + 20 + s.ahead / 4)
 
 
 def is_column(geometry: Geometry, channels: int) -> bool:

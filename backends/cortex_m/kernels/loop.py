@@ -77,9 +77,9 @@ _COPIED = 2**16  # bytes of params that a guess copies to scratch memory
 
 
 @lru_cache(maxsize=32)
-def _generated(text: str, resident: bool, core: Core) -> KernelSource:
+def _generated(text: str, cached: bool, core: Core) -> KernelSource:
     module = parse(text)
     (function,) = functions(module).values()
     iteration = LoopBody.of(function)
     assert iteration is not None
-    return LoopWriter(iteration, resident, core).source()
+    return LoopWriter(iteration, cached, core).source()

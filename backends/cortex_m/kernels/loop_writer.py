@@ -25,11 +25,11 @@ class LoopWriter:
     """Places what a loop reads and makes, and writes the calls.
 
     Args:
-        resident: whether the params are copied to scratch memory first.
+        cached: whether the params are copied to scratch memory first.
     """
 
-    def __init__(self, iteration: LoopBody, resident: bool, core: Core) -> None:
-        self._iteration, self._resident, self._core, self._parts = iteration, resident, core, iteration.parts()
+    def __init__(self, iteration: LoopBody, cached: bool, core: Core) -> None:
+        self._iteration, self._cached, self._core, self._parts = iteration, cached, core, iteration.parts()
         tasks = [KernelTask.of(functions(part.meaning)["main"], core) for part in self._parts]
         self._sources = [task.generate(task.default()) for task in tasks]
         self._params, self._end = Params(), 0
@@ -49,7 +49,7 @@ class LoopWriter:
         parts = {source.symbol: source for source in self._sources}
         before, each, after = self._before(), self._each(), self._after()
         params = bytes(self._params)
-        if self._resident:
+        if self._cached:
             unpacked = f"scratch + {self._reserve(len(params))}"
             params, runs = dense.dense(params)
             before = [f"unpack({unpacked}, params, {runs});", f"params = {unpacked};", *before]
@@ -68,7 +68,7 @@ class LoopWriter:
         ]
         prelude = _WITH_VECTORS if self._core.mve else PORTABLE_COPY
         unpack = f"{dense.WITH_VECTORS if self._core.mve else dense.WITHOUT_VECTORS}{dense.UNPACK}"
-        symbol, text = with_symbol("loop", prelude + unpack * self._resident + "\n".join(lines) + "\n")
+        symbol, text = with_symbol("loop", prelude + unpack * self._cached + "\n".join(lines) + "\n")
         libraries = dict.fromkeys(library for source in self._sources for library in source.libraries)
         return KernelSource(
             symbol, "c", text, params, self._end, libraries=tuple(libraries), parts=tuple(parts.values())

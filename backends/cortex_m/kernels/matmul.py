@@ -7,7 +7,11 @@ from collections.abc import Mapping
 import numpy as np
 
 from tosaic.backends.cortex_m.kernel import FAMILIES, Workload
-from tosaic.backends.cortex_m.kernels.activation_sketch import ActivationResidentSketch, ActivationSketch, InPlaceSketch
+from tosaic.backends.cortex_m.kernels.activation_sketch import (
+    ActivationSketch,
+    ActivationStationarySketch,
+    InPlaceSketch,
+)
 from tosaic.backends.cortex_m.kernels.mve_match import (
     INT8,
     Geometry,
@@ -77,7 +81,7 @@ class Matmul(ProgramFamily):
         if transposed and rows <= _FEW:
             found["in_place"] = InPlaceSketch(*what)
         if transposed and columns % FOUR == 0 and depth <= _SHALLOW and rows > 1:
-            found["resident_columns"] = ActivationResidentSketch(*what)
+            found["column_stationary"] = ActivationStationarySketch(*what)
         return found
 
 

@@ -37,10 +37,10 @@ class MatmulI16(ProgramFamily):
         found = match_product(function)
         if found is None:
             return None
-        (product, *finish), transposed = found
+        (product, *behind), transposed = found
         a, b = list(product.operands)[:2]
         (batch, rows, depth), columns = shape_of(a), shape_of(b)[2]
-        epilogue = match_epilogue_i16(finish, columns)
+        epilogue = match_epilogue_i16(behind, columns)
         if dtype_of(a) != INT16 or epilogue is None or epilogue.clamped:
             return None
         if len({*epilogue.multiplier}) > 1 or len({*epilogue.shift}) > 1:

@@ -64,9 +64,9 @@ class NibbleSketch(VectorConv2d):
             "width": (4, 3, 2, 1),
             "block": tuple(dict.fromkeys(near)),
             "unroll": (0, *(n for n in (2, 1, 4) if groups % n == 0 and groups > n)),
-            "finish": (2, 1) if whole > LANES else (1,),
+            "epilogue_unroll": (2, 1) if whole > LANES else (1,),
             "ahead": (1, 0),
-            "finish_ahead": (3, 0) if whole > LANES else (0,),
+            "epilogue_ahead": (3, 0) if whole > LANES else (0,),
         }
 
     def rows(self, knobs: Knobs) -> NibbleRows:
@@ -75,16 +75,16 @@ class NibbleSketch(VectorConv2d):
         Raises:
             RefusedError: there is none with these.
         """
-        width, block, unroll, finish, ahead, finish_ahead = (
-            int(knobs[name]) for name in ("width", "block", "unroll", "finish", "ahead", "finish_ahead")
+        width, block, unroll, epilogue_unroll, ahead, epilogue_ahead = (
+            int(knobs[name]) for name in ("width", "block", "unroll", "epilogue_unroll", "ahead", "epilogue_ahead")
         )
-        if block % (self.lanes * finish) and finish > 1:
-            raise RefusedError(f"a block of {block} channels has no iterations of {finish} vectors")
-        if finish_ahead and block <= self.lanes * max(finish, LANES // self.lanes):
+        if block % (self.lanes * epilogue_unroll) and epilogue_unroll > 1:
+            raise RefusedError(f"a block of {block} channels has no iterations of {epilogue_unroll} vectors")
+        if epilogue_ahead and block <= self.lanes * max(epilogue_unroll, LANES // self.lanes):
             raise RefusedError("there is no further iteration of which loads could run ahead")
         rows = PixelRows(
             self.geometry.pixels, self.channels, self.geometry.depth, self.result, 1, width, 1, 1, block, 1, unroll, 0,
-            finish, ahead, finish_ahead,
+            epilogue_unroll, ahead,  epilogue_ahead,
         )  # fmt: skip
         found = NibbleRows(rows, self.group)
         if width > _MOST_SUMS and found.chunks > 1 and found.groups > 1:
@@ -111,7 +111,7 @@ class NibbleSketch(VectorConv2d):
 
     def _instructions(self, s: NibbleRows) -> int:
         """About the instructions of its code."""
-        return sum(self._iteration(s, part) + 40 * s.rows.finish for part in row_parts(s.rows))
+        return sum(self._iteration(s, part) + 40 * s.rows.epilogue_unroll for part in row_parts(s.rows))
 
     def moved(self, knobs: Knobs) -> Sequence[Walk]:
         """A loop over the channels for each pixel."""
@@ -127,7 +127,7 @@ class NibbleSketch(VectorConv2d):
         return [Walk((pixels, self.channels), accesses)]
 
     def _cycles(self, s: NibbleRows) -> float:
-        """About its cycles: one for each instruction, and what the finish does."""
+        """About its cycles: one for each instruction, and what the epilogue does."""
         sums = 0.0
         for part in row_parts(s.rows):
             iteration, blocks = self._iteration(s, part), part.channels / part.block
@@ -135,9 +135,9 @@ class NibbleSketch(VectorConv2d):
             sums += blocks * (
                 tiles * (s.iterations(part) * iteration + _ENTRY) if s.rows.unroll else tiles * iteration + 2 * _ENTRY
             )
-        finish = self.channels / FOUR * (12 + 3 / s.rows.finish + (s.rows.finish_ahead == 0))
+        epilogue = self.channels / FOUR * (12 + 3 / s.rows.epilogue_unroll + (s.rows.epilogue_ahead == 0))
         copy = s.rows.depth / LANES * 3 * s.copied
-        return self.geometry.pixels * (sums + finish + copy)
+        return self.geometry.pixels * (sums + epilogue + copy)
 
     def _iteration(self, s: NibbleRows, part: RowPart) -> int:
         """About the instructions of an iteration."""

@@ -30,13 +30,13 @@ _TOGETHER, _MOST_TOGETHER, _FEW, _SIZES = (2, 3, 4, 6, 8, 12, 16, 24), 64, 6, 16
 number of them, and how many numbers are looked at."""
 _BLOCKS = (128, 64, 32, 16)
 """Channels of such sums at most, beside all of them."""
-_SETTLED = ("finish", "ahead", "finish_ahead")
+_SETTLED = ("epilogue_unroll", "ahead", "epilogue_ahead")
 _NUMBERS = itemgetter("together", "share", "block", "repeats", "unroll", "held", *_SETTLED)
 _PLACES = ("params", "scratch")
 _MOST_INSTRUCTIONS, _MOST_REPEATED = 960, 420
 """Of an iteration, so that it is in the reach of its end; and of several blocks of sums, which gain little more."""
-_AHEAD, _FINISH_AHEAD = 2, 3
-"""Loads that most often run an iteration ahead of the sums, and of the finish."""
+_AHEAD, _EPILOGUE_AHEAD = 2, 3
+"""Loads that most often run an iteration ahead of the sums, and of the epilogue."""
 _MOST_WIDTH = 7
 """Sums that registers hold."""
 _MOST_HELD = 6
@@ -44,7 +44,7 @@ _MOST_HELD = 6
 _ENTRIES, _STORES, _NEAR = 4, 0.5, 1.02
 """Products that a block of sums around its hardware loop is worth, those of what is stored; and times the least work
 that is little more."""
-_CROWDED = 1.8
+_BALANCED = 1.8
 """Cycles that a block of sums waits of as many loads as products."""
 _ENTRY = 14
 """Cycles of a block around its hardware loop."""
@@ -113,9 +113,9 @@ class PixelSketch(VectorConv2d):
             "repeats": (4, 2, 1, 8),
             "unroll": (0, *(n for n in (4, 2, 8, 1) if vectors % n == 0 and vectors > n)),
             "held": tuple(n for n in (0, 1, 2) if n <= vectors),
-            "finish": (1,) if self.parts else (2, 1, 4),
+            "epilogue_unroll": (1,) if self.parts else (2, 1, 4),
             "ahead": (2, 1, 3, 0),
-            "finish_ahead": (0,) if self.parts else (3, 2, 0),
+            "epilogue_ahead": (0,) if self.parts else (3, 2, 0),
         }
 
     @property
@@ -131,16 +131,16 @@ class PixelSketch(VectorConv2d):
     def groups_with(
         self, fixed: Knobs, knobs: Mapping[str, Sequence[Choice]], site: Site
     ) -> Iterator[Iterable[dict[str, Choice]]]:
-        """Of those that differ in pixels together a few, and of those that differ in how results are finished, or in
+        """Of those that differ in pixels together a few, and of those that differ in the epilogue, or in
         loads that run ahead, the usual one: they say little of what differs else."""
         row = self.row(fixed)
         places = knobs["weights"] if site.waits_for_memory else knobs["weights"][:1]
         others = list(assignments({name: knobs[name] for name in ("share", "bias", "repeats", "unroll", "held")}))
         for tile, block in itertools.product(knobs["tile"], knobs["block"]):
             (pixels, width), channels = tile_sizes(str(tile)), int(block)
-            finish = 2 if channels % (2 * self.lanes) == 0 and not self.parts else 1
+            epilogue = 2 if channels % (2 * self.lanes) == 0 and not self.parts else 1
             for together in self.some_together(knobs["together"], row, pixels, width, channels):
-                first = {**fixed, "tile": tile, "together": together, "block": block, "finish": finish}
+                first = {**fixed, "tile": tile, "together": together, "block": block, "epilogue_unroll": epilogue}
                 yield from (map(partial(self.usual, {**first, "weights": place}), others) for place in places)
 
     def usual(self, first: Knobs, others: Knobs) -> dict[str, Choice]:
@@ -149,8 +149,9 @@ class PixelSketch(VectorConv2d):
         iterations = self._iterations(
             self.tiles(together, pixels), block, width, int(others["repeats"]), int(others["unroll"])
         )
-        finishes = self._finish_iterations(block, self.lanes * int(first["finish"]), together, int(others["share"]))
-        return {**first, **others, "ahead": _AHEAD * (iterations > 1), "finish_ahead": _FINISH_AHEAD * finishes}
+        lanes = self.lanes * int(first["epilogue_unroll"])
+        ends = self._epilogue_iterations(block, lanes, together, int(others["share"]))
+        return {**first, **others, "ahead": _AHEAD * (iterations > 1), "epilogue_ahead": _EPILOGUE_AHEAD * ends}
 
     def some_together(self, choices: Sequence[Choice], row: int, pixels: int, width: int, block: int) -> list[int]:
         """Pixels whose sums lie in scratch memory at a time: for the least work, the most for little more, the most of
@@ -180,8 +181,8 @@ class PixelSketch(VectorConv2d):
         short, iterations = self.depth % self.window_lanes, block // width // repeats
         return tiles if iterations == 1 and not short else iterations
 
-    def _finish_iterations(self, block: int, lanes: int, together: int, share: int) -> bool:
-        """Whether there are several of the finish of whole vectors."""
+    def _epilogue_iterations(self, block: int, lanes: int, together: int, share: int) -> bool:
+        """Whether there are several of the epilogue of whole vectors."""
         return not self.parts and (block > lanes or (share < together and together % share == 0))
 
     def rows(self, knobs: Knobs) -> PixelRows:
@@ -195,7 +196,8 @@ class PixelSketch(VectorConv2d):
     def numbers(self, knobs: Knobs) -> PixelRows:
         """As `rows`, anew."""
         pixels, width = tile_sizes(str(knobs["tile"]))
-        together, share, block, repeats, unroll, held, finish, ahead, finish_ahead = map(int, _NUMBERS(knobs))
+        numbers = map(int, _NUMBERS(knobs))
+        together, share, block, repeats, unroll, held, epilogue_unroll, ahead, epilogue_ahead = numbers
         if not max(pixels, share) <= together <= self.row(knobs):
             raise RefusedError(f"{together} pixels have no tiles of {knobs['tile']}, or of {share}")
         if together * block > self.most_sums and together > pixels:
@@ -206,15 +208,15 @@ class PixelSketch(VectorConv2d):
             raise RefusedError(f"{_MOST_WIDTH} sums leave no register for a mask")
         if block // width % repeats:
             raise RefusedError(f"a block of {block} channels has no iterations of {repeats * width}")
-        if finish > 1 and block % (self.lanes * finish):
-            raise RefusedError(f"a block of {block} channels has no iterations of {finish} vectors")
+        if epilogue_unroll > 1 and block % (self.lanes * epilogue_unroll):
+            raise RefusedError(f"a block of {block} channels has no iterations of {epilogue_unroll} vectors")
         if unroll and (held or repeats > 1):
             raise RefusedError("where a hardware loop goes over the depth, no vector stays")
         instructions = ((unroll or vectors) * (pixels * width + pixels + width) + pixels * width) * repeats
         if instructions > (_MOST_INSTRUCTIONS if repeats == 1 else _MOST_REPEATED):
             raise RefusedError(f"an iteration of {instructions} instructions is too long")
         if (ahead and self._iterations(self.tiles(together, pixels), block, width, repeats, unroll) < 2) or (
-            finish_ahead and not self._finish_iterations(block, self.lanes * finish, together, share)
+            epilogue_ahead and not self._epilogue_iterations(block, self.lanes * epilogue_unroll, together, share)
         ):
             raise RefusedError("there is no further iteration of which loads could run ahead")
         if (held + short) * pixels + max(ahead, width > 1) > _MOST_HELD:
@@ -223,30 +225,30 @@ class PixelSketch(VectorConv2d):
         pairs = width == 2 and share > 1 and not unroll and knobs["weights"] == "params"
         if result.begun and not (pairs and knobs["bias"] in self._biases):
             raise RefusedError("long sums of two channels begin with biases that are read in params")
-        if not self._finishes(result, share, finish_ahead):
-            raise RefusedError(f"{share} pixels are not finished together in vectors")
+        if not self._epilogue_fits(result, share, epilogue_ahead):
+            raise RefusedError(f"{share} pixels have no epilogue together in vectors")
         found = PixelRows(
             row, self.channels, depth, result, pixels, width, together, share, block, repeats, unroll, held,
-            finish, ahead, finish_ahead, knobs["weights"] == "scratch", self.strip(knobs),
+            epilogue_unroll, ahead,  epilogue_ahead, knobs["weights"] == "scratch", self.strip(knobs),
             element=self.element, parts=self.parts,
         )  # fmt: skip
         if found.copied and any(part.once < FOUR for part in row_parts(found)):
             raise RefusedError("so few factors are not copied")
         return found
 
-    def _finishes(self, result: RowResult, share: int, ahead: int) -> bool:
+    def _epilogue_fits(self, result: RowResult, share: int, ahead: int) -> bool:
         """Whether the vectors that whole vectors of results of so many pixels take fit the registers."""
         factors = len(result.factors) if share > 1 else 1
-        crowded = result.terms * (1 + result.table + (result.form == "shifted") + (not result.uniform))
+        pressure = result.terms * (1 + result.table + (result.form == "shifted") + (not result.uniform))
         staying = 2 * result.clamped + (result.uniform and result.form == "rounded")
-        return max(2 * share + factors + 1, ahead + share + 1 + crowded) <= VECTORS - staying
+        return max(2 * share + factors + 1, ahead + share + 1 + pressure) <= VECTORS - staying
 
     def steps(self, knobs: Knobs) -> Iterator[str]:
         return rows_of_pixels(self.rows(knobs))
 
     def cost(self, knobs: Knobs) -> float:
         s = self.rows(knobs)
-        unlikely = abs(s.ahead - _AHEAD) + abs(s.finish_ahead - _FINISH_AHEAD) + (s.finish > 2)
+        unlikely = abs(s.ahead - _AHEAD) + abs(s.epilogue_ahead - _EPILOGUE_AHEAD) + (s.epilogue_unroll > 2)
         cycles, _, instructions = _promised(self, s)
         return cycles * (1 + unlikely / 50) + self.price * instructions
 
@@ -277,14 +279,15 @@ class PixelSketch(VectorConv2d):
             found += sum(
                 (vectors * (g.pixels * g.width + g.pixels + g.width) + 2 * g.pixels) * g.repeats for g in part.groups
             )
-            found += part.finish * (4 * factors + s.share * (4 * factors + 15)) if part.whole else 16 * part.unrolled
+            each = 4 * factors + s.share * (4 * factors + 15)
+            found += part.epilogue_unroll * each if part.whole else 16 * part.unrolled
         return found
 
     def moved(self, knobs: Knobs) -> Sequence[Walk]:
         return [pixel_walk(self.geometry, self.rows(knobs))]
 
     def _cycles(self, s: PixelRows) -> float:
-        """About its cycles: what the multiplier, or the loads, take, and what the finish does."""
+        """About its cycles: what the multiplier, or the loads, take, and what the epilogue does."""
         g = self.geometry
         rows = round_up(g.rows, s.strip.tall) if s.strip else g.rows
         tiles = g.batch * rows * g.columns / s.row * -(-s.row // s.together)
@@ -300,17 +303,17 @@ class PixelSketch(VectorConv2d):
 
     def _part(self, part: RowPart) -> float:
         """Cycles of a block of channels of a tile of pixels."""
-        finish = self._joined if part.s.parts else self._vectors if part.whole else self._fours
-        return part.s.sums * sum(map(self._sums, part.groups)) + finish(part)
+        epilogue = self._joined if part.s.parts else self._vectors if part.whole else self._fours
+        return part.s.sums * sum(map(self._sums, part.groups)) + epilogue(part)
 
     def _sums(self, g: SumGroup) -> float:
         s, vectors = g.part.s, g.part.s.vectors + (g.part.s.short > 0)
         staying = (g.held + (s.short > 0)) * g.pixels
         loads = vectors * (g.pixels + g.width) - staying
         products = vectors * g.pixels * g.width
-        crowded = max(0.0, 1 - 5 * abs(products - loads) / max(products, loads))
+        balanced = max(0.0, 1 - 5 * abs(products - loads) / max(products, loads))
         stores = g.pixels * (g.width / 2 if g.width % 2 == 0 else g.width)
-        iteration = 2 * max(products, loads) + _CROWDED * crowded + 0.9 * stores + 1.3 / g.repeats
+        iteration = 2 * max(products, loads) + _BALANCED * balanced + 0.9 * stores + 1.3 / g.repeats
         iteration += 10 + 4 * vectors / s.unroll if s.unroll else 2 * (s.ahead == 0)
         if s.result.begun:
             iteration += _begun(g, 2 * max(products, loads) - products - loads - 2 * stores)
@@ -320,13 +323,13 @@ class PixelSketch(VectorConv2d):
         return calls * g.channels / g.width * iteration + (1 if g.over_tiles else calls) * around
 
     def _vectors(self, part: RowPart) -> float:
-        """Cycles of the finish of whole vectors."""
+        """Cycles of the epilogue of whole vectors."""
         s, factors = part.s, len(part.s.result.factors)
         integers = {1: 18, 2: 27, 3: 34}[len(s.result.scale)] + 8 * s.result.terms + 2 * s.result.clamped
         integers -= 4 * s.result.begun
         integers *= s.share
         moved = 2 * (4 * (s.share + factors) + s.share) + 4 * s.result.table * s.share
-        each = max(integers, moved) + 6 / part.finish + 4 * (s.share == 1) + 2 * (s.finish_ahead == 0)
+        each = max(integers, moved) + 6 / part.epilogue_unroll + 4 * (s.share == 1) + 2 * (s.epilogue_ahead == 0)
         shares, groups = -(-s.together // s.share), part.block / LANES
         return shares * groups * each + _ENTRY * (1 if part.over_pixels else shares)
 
@@ -335,7 +338,7 @@ class PixelSketch(VectorConv2d):
         return joined_cycles(part.s.together * part.block, part.s.parts)
 
     def _fours(self, part: RowPart) -> float:
-        """Cycles of the finish of results by fours, of several pixels with factors that stay."""
+        """Cycles of the epilogue of results by fours, of several pixels with factors that stay."""
         s, factors = part.s, len(part.s.result.factors)
         each = 12 + 2 * (len(s.result.scale) - 1) + 2 * s.result.terms + 4 * s.result.table
         if not part.pixel:
@@ -347,8 +350,8 @@ def _begun(g: SumGroup, free: float) -> float:
     """Cycles that a block of sums waits for the biases with which they begin, given how many instructions more would
     find room beside its products."""
     few = g.held > 0 and not g.over_tiles
-    crowded = (1 if g.over_tiles and free > 0 else _TIGHT) if few or free < _TIGHT else 0
-    return _BEGUN / g.repeats + crowded
+    tight = (1 if g.over_tiles and free > 0 else _TIGHT) if few or free < _TIGHT else 0
+    return _BEGUN / g.repeats + tight
 
 
 @lru_cache(maxsize=1 << 14)

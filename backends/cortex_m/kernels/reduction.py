@@ -15,7 +15,7 @@ from tosaic.support.functions import body_of, computing_ops
 from tosaic.support.mlir import element_type, ir, shape_of
 
 _WIDTHS = {"i8": 8, "i16": 16, "i32": 32}
-# What joins elements, and the element types that hold its result.
+# What reduces elements, and the element types that hold its result.
 _OPS = {
     "tosa.reduce_sum": ("add", ("i32",)),
     "tosa.reduce_max": ("max", tuple(_WIDTHS)),
@@ -63,7 +63,7 @@ class Reduction(ProgramFamily):
 
 
 def _what(workload: Workload) -> tuple[str, str, int, int, int]:
-    """The joining operation, the element type, rows, elements of each, and what these are joined to."""
+    """The operation of the reduction, the element type, rows, elements of each, and the number it begins with."""
     op, element = (str(workload.attributes[name]) for name in ("op", "element"))
     rows, length, first = (number(workload, name) for name in ("rows", "length", "first"))
     return _OPS[op][0], element, rows, length, first

@@ -26,8 +26,8 @@ _FEW_SUMS, _MOST_SUMS = 64, 256
 """In scratch memory at a time: at first, and at most."""
 _BLOCKS = 3
 """Sizes that are looked at."""
-_AHEAD, _FINISH_AHEAD = 1, 3
-"""Loads that most often run an iteration ahead of the sums, and of the finish."""
+_AHEAD, _EPILOGUE_AHEAD = 1, 3
+"""Loads that most often run an iteration ahead of the sums, and of the epilogue."""
 _MOST_INSTRUCTIONS = 960
 """Of an iteration, so that it is in the reach of its end."""
 _MOST_WIDTH = 7
@@ -60,9 +60,9 @@ class RowSketch(VectorConv2d):
             "repeats": (1, 2),
             "unroll": (0, *(n for n in (4, 2, 8, 1) if vectors % n == 0 and vectors > n)),
             "held": tuple(dict.fromkeys(min(vectors, n) for n in (_MOST_HELD, 4, 2, 0))),
-            "finish": (2, 4, 1) if several else (1,),
+            "epilogue_unroll": (2, 4, 1) if several else (1,),
             "ahead": (1, 2, 0),
-            "finish_ahead": (3, 2, 0) if several else (0,),
+            "epilogue_ahead": (3, 2, 0) if several else (0,),
         }
 
     def row(self, knobs: Knobs) -> PixelRows:
@@ -71,9 +71,9 @@ class RowSketch(VectorConv2d):
         Raises:
             RefusedError: there is none with these.
         """
-        width, block, repeats, unroll, held, finish, ahead, finish_ahead = (
+        width, block, repeats, unroll, held, epilogue_unroll, ahead, epilogue_ahead = (
             int(knobs[name])
-            for name in ("width", "block", "repeats", "unroll", "held", "finish", "ahead", "finish_ahead")
+            for name in ("width", "block", "repeats", "unroll", "held", "epilogue_unroll", "ahead", "epilogue_ahead")
         )
         depth = self.depth
         vectors = -(-depth // self.window_lanes)
@@ -81,21 +81,22 @@ class RowSketch(VectorConv2d):
             raise RefusedError(f"{width} sums leave no register for a mask")
         if block // width % repeats:
             raise RefusedError(f"a block of {block} channels has no iterations of {repeats * width}")
-        if block % (self.lanes * finish) and finish > 1:
-            raise RefusedError(f"a block of {block} channels has no iterations of {finish} vectors")
+        if block % (self.lanes * epilogue_unroll) and epilogue_unroll > 1:
+            raise RefusedError(f"a block of {block} channels has no iterations of {epilogue_unroll} vectors")
         if unroll and (held or repeats > 1):
             raise RefusedError("where a hardware loop goes over the depth, no vector stays")
         instructions = (unroll or vectors) * (2 * width + 1) * repeats
         if instructions > _MOST_INSTRUCTIONS and (not unroll or unroll > 1):
             raise RefusedError(f"an iteration of {instructions} instructions is too long")
         iterations = depth // self.window_lanes // unroll if unroll else block // width // repeats
-        if (ahead and iterations < 2) or (finish_ahead and block <= self.lanes * max(finish, LANES // self.lanes)):
+        least = self.lanes * max(epilogue_unroll, LANES // self.lanes)
+        if (ahead and iterations < 2) or (epilogue_ahead and block <= least):
             raise RefusedError("there is no further iteration of which loads could run ahead")
         if held + ahead > _MOST_HELD + 1:
             raise RefusedError(f"{held} vectors that stay leave no registers")
         return PixelRows(
-            1, self.channels, depth, self.result, 1, width, 1, 1, block, repeats, unroll, held, finish, ahead,
-            finish_ahead, element=self.element, parts=self.parts,
+            1, self.channels, depth, self.result, 1, width, 1, 1, block, repeats, unroll, held, epilogue_unroll, ahead,
+            epilogue_ahead, element=self.element, parts=self.parts,
         )  # fmt: skip
 
     def steps(self, knobs: Knobs) -> Iterator[str]:
@@ -103,7 +104,7 @@ class RowSketch(VectorConv2d):
 
     def cost(self, knobs: Knobs) -> float:
         s = self.row(knobs)
-        unlikely = abs(s.ahead - _AHEAD) + abs(s.finish_ahead - _FINISH_AHEAD) + (s.finish > 2)
+        unlikely = abs(s.ahead - _AHEAD) + abs(s.epilogue_ahead - _EPILOGUE_AHEAD) + (s.epilogue_unroll > 2)
         return self._cycles(s) * (1 + unlikely / 100) + _CODE * self._instructions(s)
 
     def promise(self, knobs: Knobs) -> Mapping[str, float]:
@@ -120,7 +121,7 @@ class RowSketch(VectorConv2d):
         """About the instructions of its code."""
         rest = s.block % s.width
         iterations = (2 * s.width + 1) * s.repeats + (2 * rest + 1) * (rest > 0)
-        return (s.unroll or -(-s.depth // s.lanes)) * iterations + 40 * s.finish
+        return (s.unroll or -(-s.depth // s.lanes)) * iterations + 40 * s.epilogue_unroll
 
     def moved(self, knobs: Knobs) -> Sequence[Walk]:
         """One loop over the channels."""
@@ -135,17 +136,17 @@ class RowSketch(VectorConv2d):
         return [Walk((s.channels,), accesses)]
 
     def _cycles(self, s: PixelRows) -> float:
-        """About its cycles: what the multiplier, or the loads, take, and what the finish does."""
+        """About its cycles: what the multiplier, or the loads, take, and what the epilogue does."""
         iterations, rest = divmod(s.block, s.width)
         block = (
             iterations * self._iteration(s, s.width)
             + (self._iteration(s, rest) + _ENTRY if rest else 0)
             + 2 * (_ENTRY + s.held)
         )
-        finish = s.channels / FOUR * (12 + 3 / s.finish + (s.finish_ahead == 0))
+        epilogue = s.channels / FOUR * (12 + 3 / s.epilogue_unroll + (s.epilogue_ahead == 0))
         if s.parts:
-            finish = joined_cycles(s.channels, s.parts)
-        return s.channels / s.block * s.sums * block + finish
+            epilogue = joined_cycles(s.channels, s.parts)
+        return s.channels / s.block * s.sums * block + epilogue
 
     def _iteration(self, s: PixelRows, width: int) -> float:
         """Cycles of the sums of so many channels."""

@@ -53,7 +53,7 @@ class _LinedSketch(ABC):
     @property
     @abstractmethod
     def count(self) -> int:
-        """Lanes of a vector while sums are finished."""
+        """Lanes of a vector in the epilogue."""
 
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
         """The numbers that are open: `turned`, whether the core's loop is over `channels` or over `columns`; `rows` and
@@ -132,7 +132,7 @@ class _LinedSketch(ABC):
     def _priced(self, t: LinedWindows) -> tuple[float, int]:
         """About the cycles of a schedule, as far as the pipes tell, and its instructions."""
         g, halves = self.geometry, t.count // 4
-        finish = len(t.result.factors)
+        epilogue = len(t.result.factors)
         cycles, code = 0.0, 0
         for (rows, some, _), (columns, others, last) in itertools.product(
             self._tiles(0, t.down), self._tiles(1, t.across)
@@ -140,9 +140,9 @@ class _LinedSketch(ABC):
             places = [(y, x) for line in rows for y in line for other in columns for x in other]
             results = len(rows) * len(columns)
             loads = len(places) if t.once == "weights" else len(set(places))
-            loads += math.prod(g.kernel) + halves * finish + results
+            loads += math.prod(g.kernel) + halves * epilogue + results
             floats = isinstance(t.result, FloatResults)
-            integers = results * (1 + 2 * len(t.bounds)) if floats else halves * (len(places) + results * finish)
+            integers = results * (1 + 2 * len(t.bounds)) if floats else halves * (len(places) + results * epilogue)
             products = halves * len(places) + halves * results * (not floats)
             issued = loads + integers + products
             code += issued

@@ -15,7 +15,7 @@ from tosaic.backends.cortex_m.kernels.pool_sketch import PoolProgram
 from tosaic.backends.cortex_m.kernels.sketch_constants import scale_of_sums
 from tosaic.backends.cortex_m.program.derived import DERIVED
 from tosaic.backends.cortex_m.program.kernel import Knobs, Sketched
-from tosaic.backends.cortex_m.program.sharing import Lines, shared_joins
+from tosaic.backends.cortex_m.program.sharing import Lines, shared_reductions
 from tosaic.backends.cortex_m.program.sketches.lanes import ChannelLanes, PoolAverage
 from tosaic.backends.cortex_m.program.sketches.pool_walks import SteppedWindow, WalkedWindow, stepped, walked
 from tosaic.backends.cortex_m.program.sketches.pools import TiledWindows, tiled
@@ -38,7 +38,7 @@ class _VectorPool(PoolProgram):
 
     @cached_property
     def dtype(self) -> str:
-        """Of a lane while elements are joined."""
+        """Of a lane while elements are reduced."""
         if not self.average:
             return self.dtypes[0]
         narrow = self.dtypes[0] == "i8" and self.taps <= _HALF_WINDOW
@@ -95,8 +95,8 @@ class _VectorPool(PoolProgram):
     def _vectors(self) -> tuple[int, ...]:
         return tuple(n for n in range(1, 7) if n == 1 or n * self.count <= self.geometry.channels)
 
-    def _finish(self) -> tuple[int, int]:
-        """Instructions of a vector's finish, and those of them that the pipe of integers holds."""
+    def _epilogue(self) -> tuple[int, int]:
+        """Instructions of a vector's epilogue, and those of them that the pipe of integers holds."""
         average = self._averaged
         if average is None:
             return 1, 0
@@ -158,16 +158,16 @@ class TiledPool(_VectorPool):
 
     def cycles(self, t: TiledWindows) -> float:
         """About those of a schedule, as far as the pipes tell."""
-        finish, integers = self._finish()
+        epilogue, integers = self._epilogue()
         cycles, code = 0.0, 0
         down, across = (list(self._tiles(axis, each)) for axis, each in enumerate((t.tiles.down, t.tiles.across)))
         for (rows, some, _), (columns, others, last) in itertools.product(down, across):
-            joins = shared_joins(rows, columns)
-            loads, results = sum(each.halves is None for each in joins), len(rows) * len(columns)
-            issued = len(joins) + results * finish
+            reductions = shared_reductions(rows, columns)
+            loads, results = sum(each.halves is None for each in reductions), len(rows) * len(columns)
+            issued = len(reductions) + results * epilogue
             code += issued * t.lanes.vectors
             iteration = (
-                max(2 * (loads + results), 2 * (len(joins) - loads + results * integers), issued) * t.lanes.vectors
+                max(2 * (loads + results), 2 * (len(reductions) - loads + results * integers), issued) * t.lanes.vectors
             )
             outer, iterations, tail = some * others, t.lanes.iterations, t.lanes.early
             if t.tiles.turned == "x":
@@ -221,8 +221,8 @@ class WalkedPool(_VectorPool):
 
     def cost(self, knobs: Knobs) -> float:
         w, g = self._walked(knobs), self.geometry
-        finish, _ = self._finish()
-        each = w.lanes.vectors * (2 * self.taps + 3 * finish) + _BLOCK + w.iterations
+        epilogue, _ = self._epilogue()
+        each = w.lanes.vectors * (2 * self.taps + 3 * epilogue) + _BLOCK + w.iterations
         return g.batch * g.rows * g.columns * w.lanes.iterations * each * (1 + _AHEAD.index(w.ahead) * _BESIDE)
 
 

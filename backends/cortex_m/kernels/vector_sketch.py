@@ -10,9 +10,9 @@ import numpy as np
 from tosaic.backends.cortex_m.kernels.column_sketch import ColumnSketch, is_column
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.kernels.pixel_sketch import PixelSketch
-from tosaic.backends.cortex_m.kernels.resident_sketch import ResidentSketch
 from tosaic.backends.cortex_m.kernels.sketch_constants import rescale_form
 from tosaic.backends.cortex_m.kernels.strip_sketch import GatheredSketch, StripSketch, run_of
+from tosaic.backends.cortex_m.kernels.weight_stationary_sketch import WeightStationarySketch
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.kernel import Sketched
 from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, WORDS, FactorTypes
@@ -62,9 +62,9 @@ def vector_sketches(
     what = geometry, channels, epilogue, form, constants
     found: dict[str, Sketched] = {"pixels": PixelSketch(*what, element=element, types=types)}
     # A mask, bounds, and a table or more vectors, take more general registers than there are.
-    crowded = geometry.depth % LANES and epilogue.clamped and (epilogue.table or geometry.depth > LANES)
-    if not crowded and epilogue.element == "i8" and channels % FOUR == 0 and geometry.depth <= _SHALLOW:
-        found["resident_vectors"] = ResidentSketch(*what)
+    too_many = geometry.depth % LANES and epilogue.clamped and (epilogue.table or geometry.depth > LANES)
+    if not too_many and epilogue.element == "i8" and channels % FOUR == 0 and geometry.depth <= _SHALLOW:
+        found["weight_stationary"] = WeightStationarySketch(*what)
     return found
 
 

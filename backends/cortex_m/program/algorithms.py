@@ -1,7 +1,7 @@
 """What kernels compute, read from TOSA functions: scalar statements in loops, written once for all cores.
 
 Names: `a` and `b` are inputs, `w` weights, `P` and `Q` copies of inputs that loops read, `S` sums, `out` the output.
-Variables of the loops that finish results are `b`, `y`, `x`, `n`; those of sums begin with `s`, those of copies
+Variables of the loops that write results are `b`, `y`, `x`, `n`; those of sums begin with `s`, those of copies
 with `c`.
 """
 
@@ -122,8 +122,8 @@ def summed(g: Geometry, channels: int, epilogue: Epilogue, read: Access, place: 
     loops = dict(zip(("sp", "sb", "sy", "sx", "sn")[not parts :], (*parts, *outer, channels), strict=True))
     sums = nested(seq(Assign(total, begun), nested(add, **window)), **loops)
     result = Assign(parse_access("out[b, y, x, n]"), epilogue.of("S[b, y, x, n]", "[n]"))
-    finish = nested(result, **dict(zip(("b", "y", "x"), outer, strict=True)), n=channels)
-    return Alloc(Buffer("S", "i32", (*parts, *outer, channels), "scratch"), seq(sums, finish))
+    written = nested(result, **dict(zip(("b", "y", "x"), outer, strict=True)), n=channels)
+    return Alloc(Buffer("S", "i32", (*parts, *outer, channels), "scratch"), seq(sums, written))
 
 
 def products(
@@ -166,7 +166,7 @@ def depthwise(
     each = seq(Assign(total, parse_access("bias[sn, sm]")), nested(add, ky=g.kernel[0], kx=g.kernel[1]))
     sums = nested(each, **{f"s{name}": extent for name, extent in results.items()})
     result = Assign(parse_access("out[b, y, x, n, m]"), epilogue.of("S[b, n, m, y, x]", "[n, m]"))
-    finish = nested(result, **results)
+    written = nested(result, **results)
     image = nested(padded_row(g, width, Access("edge"), by_element=by_element), cb=g.batch, cn=g.channels, cy=height)
     arguments = (
         Buffer("a", element, (g.batch, g.height, g.width, g.channels), "in"),
@@ -176,7 +176,7 @@ def depthwise(
         Buffer("edge", "i32", (), "const"),
         *epilogue.constants((g.channels, multiples)),
     )
-    body = Alloc(Buffer("S", "i32", tuple(results.values()), "scratch"), seq(sums, finish))
+    body = Alloc(Buffer("S", "i32", tuple(results.values()), "scratch"), seq(sums, written))
     copy = Buffer("P", element, (g.batch, g.channels, height, width), "scratch")
     return without_unread(Program(arguments, Alloc(copy, seq(image, body))))
 
@@ -193,7 +193,7 @@ def matmul(batch: int, rows: int, depth: int, columns: int, epilogue: Epilogue, 
     add = For("k", depth, parse_statement("S[sb, sx, sn] += P[sb, sx, k] * Q[sb, sn, k]"))
     sums = nested(seq(parse_statement("S[sb, sx, sn] = 0"), add), sb=batch, sx=rows, sn=columns)
     result = Assign(parse_access("out[v, x, n]"), epilogue.of("S[v, x, n]", "[n]"))
-    finish = nested(result, v=batch, x=rows, n=columns)
+    written = nested(result, v=batch, x=rows, n=columns)
     operands = [Buffer("a", "i8", (batch, rows, depth), "in"), Buffer("b", "i8", shape, "in")]
     arguments = (
         *(reversed(operands) if transposed else operands),
@@ -202,7 +202,7 @@ def matmul(batch: int, rows: int, depth: int, columns: int, epilogue: Epilogue, 
         Buffer("b_zero", "i32", (), "const"),
         *epilogue.constants((columns,)),
     )
-    body = Alloc(Buffer("S", "i32", (batch, rows, columns), "scratch"), seq(sums, finish))
+    body = Alloc(Buffer("S", "i32", (batch, rows, columns), "scratch"), seq(sums, written))
     body = Alloc(Buffer("Q", "i16", (batch, columns, depth), "scratch"), seq(right, body))
     return without_unread(
         Program(arguments, Alloc(Buffer("P", "i16", (batch, rows, depth), "scratch"), seq(left, body)))
@@ -226,7 +226,7 @@ def matmul_by_terms(
     column_sums = _total("Z[zb, zn]", f"mul(b[{place.format('z', 'z')}], a_zero)", "zk", depth)
     sums = _total("S[sb, sx, sn]", f"mul(a[sb, sx, k], b[{place.format('s', '')}])", "k", depth)
     total = epilogue.of("add(sub(S[v, x, n], Z[v, n]), T[v, x])", "" if uniform else "[n]")
-    finish = nested(Assign(parse_access("out[v, x, n]"), total), v=batch, x=rows, n=columns)
+    written = nested(Assign(parse_access("out[v, x, n]"), total), v=batch, x=rows, n=columns)
     operands = [Buffer("a", "i8", (batch, rows, depth), "in"), Buffer("b", "i8", shape, "in")]
     arguments = (
         *(reversed(operands) if b_first else operands),
@@ -241,7 +241,7 @@ def matmul_by_terms(
         ("S", nested(sums, sb=batch, sx=rows, sn=columns)),
     ]
     shapes = {"A": (batch, rows), "T": (batch, rows), "Z": (batch, columns), "S": (batch, rows, columns)}
-    body: Statement = finish
+    body: Statement = written
     for name, statement in reversed(made):
         body = Alloc(Buffer(name, "i32", shapes[name], "scratch"), seq(statement, body))
     return without_unread(Program(arguments, body))
@@ -268,13 +268,13 @@ def matmul_i16(
     add = For("k", depth, parse_statement("S[sb, sx, sn] += P[sb, sx, k] * Q[sb, sn, k]"))
     sums = nested(seq(parse_statement("S[sb, sx, sn] = 0"), add), sb=batch, sx=rows, sn=2 * columns)
     scaled = f"sat16(scale48(S[v, x, 2 * n + 1], S[v, x, 2 * n], {multiplier}, {shift}))"
-    finish = nested(parse_statement(f"out[v, x, n] = {scaled}"), v=batch, x=rows, n=columns)
+    written = nested(parse_statement(f"out[v, x, n] = {scaled}"), v=batch, x=rows, n=columns)
     operands = [Buffer("a", "i16", (batch, rows, depth), "in"), Buffer("b", "i16", shape, "in")]
     arguments = (
         *(reversed(operands) if transposed else operands),
         Buffer("out", "i16", (batch, rows, columns), "out"),
     )
-    body = Alloc(Buffer("S", "i32", (batch, rows, 2 * columns), "scratch"), seq(sums, finish))
+    body = Alloc(Buffer("S", "i32", (batch, rows, 2 * columns), "scratch"), seq(sums, written))
     body = Alloc(Buffer("Q", "i16", (batch, 2 * columns, depth), "scratch"), seq(right, body))
     return Program(arguments, Alloc(Buffer("P", "i16", (batch, rows, depth), "scratch"), seq(left, body)))
 
@@ -290,12 +290,12 @@ def reduction(op: str, dtype: str, rows: int, length: int, first: int) -> Progra
     before = Op(_LOW[dtype], (total,)) if dtype in _LOW else total
     add = Reduce(total, element) if op == "add" else Assign(total, Op(op, (before, element)))
     sums = nested(seq(Assign(total, Access("first")), For("k", length, add)), sy=rows)
-    finish = nested(parse_statement("out[y] = S[y]"), y=rows)
+    written = nested(parse_statement("out[y] = S[y]"), y=rows)
     arguments = (
         Buffer("a", dtype, (rows, length), "in"),
         Buffer("out", "i32" if op == "add" else dtype, (rows,), "out"),
     )
-    body = Alloc(Buffer("S", "i32", (rows,), "scratch"), seq(sums, finish))
+    body = Alloc(Buffer("S", "i32", (rows,), "scratch"), seq(sums, written))
     number = Buffer("first", "i32", (), "scratch")
     return Program(arguments, Alloc(number, seq(Assign(Access("first"), first), body)))
 

@@ -93,7 +93,7 @@ def assembled(body: Statement, buffers: Mapping[str, Buffer], pipeline: Pipeline
     instructions = [s for s in parts if isinstance(s, Instr)]
     places = _addresses(instructions, buffers)
     pointers, uses = dict[str, tuple[str, Affine]](), dict[str, set[str]]()
-    floats, homes = set[str](), dict[str, str]()
+    floats, assigned = set[str](), dict[str, str]()
     made = list[tuple[Row, list[BlockInstruction]]]()
     for instr in instructions:
         operands = dict[str, str]()
@@ -113,7 +113,7 @@ def assembled(body: Statement, buffers: Mapping[str, Buffer], pipeline: Pipeline
             if formal.memory == "s":
                 floats.add(name)
                 if access.buffer in inside:
-                    homes.setdefault(name, f"s{FLOATS - 1 - len(homes)}")
+                    assigned.setdefault(name, f"s{FLOATS - 1 - len(assigned)}")
             if access.buffer not in inside:
                 adds = isinstance(meaning(instr.row), Reduce)
                 how = "read" if formal.name != target else "add" if adds else "write"
@@ -122,7 +122,7 @@ def assembled(body: Statement, buffers: Mapping[str, Buffer], pipeline: Pipeline
     rows, code = _side_by_side_loads(made)
     if len(floats) > FLOATS:
         raise RefusedError(f"{len(floats)} floats live in a block, which has {FLOATS} registers for them")
-    fixed = {name: f"%[{name}]" for name in (*uses, *pointers)} | homes
+    fixed = {name: f"%[{name}]" for name in (*uses, *pointers)} | assigned
     free = GENERAL - len([name for name in fixed if name not in floats])
     lines, temporaries = _allocated(code, rows, tuple(fixed.items()), free, pipeline)
     return Assembly(
@@ -133,7 +133,7 @@ def assembled(body: Statement, buffers: Mapping[str, Buffer], pipeline: Pipeline
         [n for n, how in uses.items() if how == {"read"}],
         temporaries,
         floats,
-        [*homes.values()],
+        [*assigned.values()],
     )
 
 

@@ -93,17 +93,17 @@ class Dependences:
             left -= set(instruction.writes) - set(instruction.keeps)
         return list(found)
 
-    def loads(self, homes: Mapping[int, str]) -> list[str]:
+    def loads(self, registers: Mapping[int, str]) -> list[str]:
         """The hoisted loads as they are executed before the loop."""
-        return [self.text(load, {self.vector(load): number}, homes) for number, load in enumerate(self.entry)]
+        return [self.text(load, {self.vector(load): number}, registers) for number, load in enumerate(self.entry)]
 
-    def iteration(self, order: Sequence[int], homes: Mapping[int, str]) -> tuple[str, ...]:
+    def iteration(self, order: Sequence[int], registers: Mapping[int, str]) -> tuple[str, ...]:
         """The lines of the iteration, given the register of each value."""
-        return tuple(self.text(self.nodes[i].instruction, self.nodes[i].names, homes) for i in order)
+        return tuple(self.text(self.nodes[i].instruction, self.nodes[i].names, registers) for i in order)
 
-    def text(self, instruction: BlockInstruction, names: Mapping[str, int], homes: Mapping[int, str]) -> str:
+    def text(self, instruction: BlockInstruction, names: Mapping[str, int], registers: Mapping[int, str]) -> str:
         """The line of an instruction, given the value behind each vector's name and the register of each value."""
-        return instruction.text({**self.block.registers, **{name: homes[value] for name, value in names.items()}})
+        return instruction.text({**self.block.registers, **{name: registers[value] for name, value in names.items()}})
 
     def vector(self, instruction: BlockInstruction) -> str:
         """The name of the vector that an instruction writes."""

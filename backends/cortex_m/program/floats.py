@@ -51,10 +51,10 @@ def copied_depthwise_f32(geometry: Geometry, clamped: bool) -> Program:
         seq(Assign(total, _BIAS), add, *_bounds(total, clamped)),
         **{f"s{name}": extent for name, extent in loops.items()},
     )
-    finish = nested(Assign(parse_access("out[b, y, x, n]"), parse_access("S[b, n, y, x]")), **loops)
+    written = nested(Assign(parse_access("out[b, y, x, n]"), parse_access("S[b, n, y, x]")), **loops)
     image = nested(padded_row(g, width, 0), cb=batch, cn=channels, cy=height)
     factors = (*_weights((channels, *g.kernel), channels), *_numbers(clamped))
-    body = Alloc(Buffer("S", "f32", tuple(loops.values()), "scratch"), seq(sums, finish))
+    body = Alloc(Buffer("S", "f32", tuple(loops.values()), "scratch"), seq(sums, written))
     copy = Buffer("P", "f32", (batch, channels, height, width), "scratch")
     out = Buffer("out", "f32", (batch, rows, columns, channels), "out")
     return Program((_image(g), out, *factors), Alloc(copy, seq(image, body)))
@@ -123,7 +123,7 @@ def _bounded(factors: list[Buffer], shape: tuple[int, ...], first: Value, add: S
     """Sums of a shape, that begin with a number, and have bounds where they are clamped."""
     sums = sums_of(shape, first, add, *_bounds(TOTAL, clamped))
     result = Assign(parse_access("out[b, y, x, n]"), parse_access("S[b, y, x, n]"))
-    finish = nested(result, **dict(zip(("b", "y", "x", "n"), shape, strict=True)))
+    written = nested(result, **dict(zip(("b", "y", "x", "n"), shape, strict=True)))
     inputs, constants = ([b for b in factors if (b.memory == "in") == is_input] for is_input in (True, False))
     arguments = (*inputs, Buffer("out", "f32", shape, "out"), *constants, *_numbers(clamped))
-    return Program(arguments, Alloc(Buffer("S", "f32", shape, "scratch"), seq(sums, finish)))
+    return Program(arguments, Alloc(Buffer("S", "f32", shape, "scratch"), seq(sums, written)))

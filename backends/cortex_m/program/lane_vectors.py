@@ -38,13 +38,13 @@ class SpreadNumbers:
     """Vectors of one number each, which are filled in an iteration of a loop before anything else; and new constants.
 
     Args:
-        home: the loop.
+        loop: the loop.
     """
 
-    def __init__(self, program: Program, home: For) -> None:
-        inside, self.home = own_buffers(home.body), home.var
+    def __init__(self, program: Program, loop: For) -> None:
+        inside, self.var = own_buffers(loop.body), loop.var
         self.buffers = program.buffers
-        self.known = {b.name for b in allocated(home.body) if b.memory == "q"}
+        self.known = {b.name for b in allocated(loop.body) if b.memory == "q"}
         self.outside = {b.name for b in program.buffers.values() if b.memory == "r" and b.name not in inside}
         self.room = _MOST_SPREAD - len([name for name in self.known if "_all" in name])
         self.made = dict[str, tuple[Buffer, Value]]()
@@ -55,7 +55,7 @@ class SpreadNumbers:
         kind = "f32" if self._dtype(number) == "f32" else f"i{bits}"
         name = f"{number.buffer}{'_'.join(map(str, number.index))}_all{kind}"
         if name in self.buffers and name not in self.known:
-            name = f"{name}_{self.home}"  # another loop has its own
+            name = f"{name}_{self.var}"  # another loop has its own
         buffer = Buffer(name, kind, (VECTOR // bits,), "q")
         if name not in self.known | self.made.keys():
             if not self.room or number.buffer not in self.outside:
@@ -76,13 +76,13 @@ class SpreadNumbers:
             self.derived.append(Derive(name, "rolled", (table,), (b.shape,)))
         return found
 
-    def before(self, home: For, body: Statement) -> For:
+    def before(self, loop: For, body: Statement) -> For:
         """The loop with a body, behind what fills vectors."""
         for buffer, number in reversed(self.made.values()):
             var = f"{buffer.name}_l"
             fill = For(var, buffer.size, Assign(Access(buffer.name, (Affine.of(var),)), number))
             body = Alloc(buffer, seq(fill, body))
-        return For(home.var, home.extent, body, home.step, home.early, home.kind, home.ahead)
+        return For(loop.var, loop.extent, body, loop.step, loop.early, loop.kind, loop.ahead)
 
 
 class LaneVectors:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.rewriting import (
-    JOINS,
+    REDUCTIONS,
     How,
     around_of,
     loops_of,
@@ -99,15 +99,15 @@ def why_not_apart(program: Program, loop: For, *names: str) -> str:
         counted = () if windows else names
         if any(_counts_dimension(found, var) for var in counted):
             continue
-        if not _joins(found) and not any(_strided(b, found, var) for var in names):
+        if not _reduces(found) and not any(_strided(b, found, var) for var in names):
             return f"iterations of {' and '.join(f'`{var}`' for var in names)} meet in {b.name}"
     return ""
 
 
-def _joins(found: Sequence[Use]) -> bool:
-    """Whether all uses join numbers to elements in one way."""
+def _reduces(found: Sequence[Use]) -> bool:
+    """Whether all uses reduce numbers to elements in one way."""
     ways = {use.how for use in found}
-    return len(ways) == 1 and ways <= {*JOINS}
+    return len(ways) == 1 and ways <= {*REDUCTIONS}
 
 
 def changed_in(program: Program, loop: For) -> list[tuple[Buffer, list[Use]]]:
@@ -157,7 +157,7 @@ def why_not_repeatable(program: Program, loop: For) -> str:
     if why := why_not_apart(program, loop, loop.var):
         return why
     for b, found in changed_in(program, loop):
-        again = _joins(found) and found[0].how != "add"
+        again = _reduces(found) and found[0].how != "add"
         if not again and reads_old(b, [use._replace(loops=use.loops[1:]) for use in found]):
             return f"an iteration of `{loop.var}` adds to, or reads, what it did not begin of {b.name}"
     return ""

@@ -62,10 +62,10 @@ def ordered(block: InstructionBlock, pipeline: Pipeline | None, hoisted: int = 0
     found: BackendError | None = None
     for loads in range(hoisted, -1, -1):
         graph = Dependences(block, decoder(pipeline) if pipeline else None, loads)
-        homes_of: dict[tuple[int, ...], dict[int, str]] = {}
+        registers_of: dict[tuple[int, ...], dict[int, str]] = {}
         lived = dict[str, int]()
         for (most, spare), prefers in itertools.product(_attempts(len(block.vectors)), _PRIORITIES):
-            if (spare or (most == 0 and prefers == _PRIORITIES[0])) and homes_of:
+            if (spare or (most == 0 and prefers == _PRIORITIES[0])) and registers_of:
                 break
             if most and not spare and lived.get(prefers, most) < most:  # the order stays the same
                 continue
@@ -73,18 +73,18 @@ def ordered(block: InstructionBlock, pipeline: Pipeline | None, hoisted: int = 0
                 ordering = _Order(graph, most, spare, prefers, pipeline)
                 order = ordering.run()
                 lived[prefers] = ordering.lived
-                homes_of.setdefault(order, _allocate(graph, order) if most else ordering.homes)
+                registers_of.setdefault(order, _allocate(graph, order) if most else ordering.registers)
             except BackendError as error:
                 found = found or error
                 continue
             if pipeline is None or (prefers == _PRIORITIES[-1] and len(order) > _WORTH_COMPARING):
                 break
-        if homes_of:
-            found_of = {order: graph.iteration(order, homes) for order, homes in homes_of.items()}
+        if registers_of:
+            found_of = {order: graph.iteration(order, registers) for order, registers in registers_of.items()}
             best = min(
                 found_of, key=lambda order: loop_cycles(found_of[order], pipeline, iterations) if pipeline else 0
             )
-            entry = _opened(block, pipeline, graph) if block.opening else graph.loads(homes_of[best])
+            entry = _opened(block, pipeline, graph) if block.opening else graph.loads(registers_of[best])
             last = [line for line, i in zip(found_of[best], best, strict=True) if not graph.nodes[i].ahead]
             return Ordered(tuple(entry), found_of[best], tuple(last))
     if pipeline is not None:
@@ -94,9 +94,9 @@ def ordered(block: InstructionBlock, pipeline: Pipeline | None, hoisted: int = 0
 
 def _opened(block: InstructionBlock, pipeline: Pipeline | None, graph: Dependences) -> Sequence[str]:
     """The instructions of the opening that are executed before the loop."""
-    homes = dict(zip(graph.crossing, block.vectors, strict=False))
-    free = block.vectors[len(homes) :]
-    return ordered(InstructionBlock(block.opening, {**block.registers, **homes}, free), pipeline).iteration
+    registers = dict(zip(graph.crossing, block.vectors, strict=False))
+    free = block.vectors[len(registers) :]
+    return ordered(InstructionBlock(block.opening, {**block.registers, **registers}, free), pipeline).iteration
 
 
 def cycles_of(code: Sequence[str], pipeline: Pipeline) -> int:
@@ -147,7 +147,7 @@ class _Order:
 
     Attributes:
         lived: the most vectors that lived when one more was allowed.
-        homes: the registers that they took.
+        registers: the registers that they took.
     """
 
     def __init__(self, graph: Dependences, most: int, spare: int, prefers: str, pipeline: Pipeline | None) -> None:
@@ -170,8 +170,8 @@ class _Order:
         self.busy = {"int": 0, "mul": 0}
         self.clock = 0
         self.live = set(range(len(graph.crossing)))
-        self.homes = dict(zip(self.live, graph.block.vectors, strict=False))
-        if len(self.homes) < len(self.live):
+        self.registers = dict(zip(self.live, graph.block.vectors, strict=False))
+        if len(self.registers) < len(self.live):
             raise BackendError(_NO_FIT)
         self.copies = {node.gives for node in self.nodes if node.copy is not None and not most}
         self.lived = 0
@@ -256,7 +256,7 @@ class _Order:
         """That which a vector would take; None where there is none."""
         node, vectors = self.nodes[number], self.graph.block.vectors
         staying = self.live - (set() if node.instruction.apart else self._dying(number))
-        used = {self.homes[value] for value in staying}
+        used = {self.registers[value] for value in staying}
         if node.copy is not None:
             return None if vectors[node.copy] in used else vectors[node.copy]
         return next((register for register in reversed(vectors) if register not in used), None)
@@ -271,7 +271,7 @@ class _Order:
             self.passed.remove(number)
         self.stored = at if node.access == "store" else self.stored
         if node.gives is not None and not self.most and (register := self._register(number)) is not None:
-            self.homes[node.gives] = register
+            self.registers[node.gives] = register
         self.live -= self._dying(number)
         if node.gives is not None and (self.graph.users[node.gives] or node.copy is not None):
             self.live.add(node.gives)
@@ -302,19 +302,19 @@ def _allocate(graph: Dependences, order: Sequence[int]) -> dict[int, str]:
     deaths = {v: max((ends_of[i] for i in users), default=births.get(v, 0)) for v, users in enumerate(graph.users)}
     again = {node.copy: place[i] for i, node in enumerate(graph.nodes) if node.copy is not None}
     copies = {node.gives: node.copy for node in graph.nodes if node.copy is not None}
-    homes = {value: graph.block.vectors[value] for value in range(len(graph.crossing))}
+    registers = {value: graph.block.vectors[value] for value in range(len(graph.crossing))}
     starts = dict.fromkeys(graph.block.vectors, 0)
     ends = {register: len(order) for register in graph.block.vectors}
-    for value, register in homes.items():
+    for value, register in registers.items():
         starts[register], ends[register] = deaths[value], again[value]
     # From the end to the start: most vectors live at the end, where hoisted loads meet the last ones of the iteration.
     for value in sorted(births, key=lambda value: (-deaths[value], -births[value])):
         if (copied := copies.get(value)) is not None:
-            homes[value] = homes[copied]
+            registers[value] = registers[copied]
             continue
         fitting = [r for r in starts if starts[r] <= births[value] and deaths[value] <= ends[r]]
         if not fitting:
             raise BackendError(_NO_FIT, why="their lifetimes interlock")
-        homes[value] = min(fitting, key=lambda r: (-starts[r], ends[r]))
-        ends[homes[value]] = births[value]
-    return homes
+        registers[value] = min(fitting, key=lambda r: (-starts[r], ends[r]))
+        ends[registers[value]] = births[value]
+    return registers

@@ -152,7 +152,7 @@ class _LaneReader(PointwiseReader):
         """What is computed at a level, one number after the other, and what comes `then`."""
         made, buffers = list[Statement](), list[Buffer]()
         for value in self.what.values:
-            if self._home(value) == level and is_computed(value):
+            if self._level_of(value) == level and is_computed(value):
                 number = self._computed(value, self._operands(value))
                 if isinstance(number, Op):
                     dtype = self._dtype(value)
@@ -168,7 +168,7 @@ class _LaneReader(PointwiseReader):
             body = Alloc(buffer, body)
         return body
 
-    def _home(self, value: Value) -> frozenset[int]:
+    def _level_of(self, value: Value) -> frozenset[int]:
         """The level at which a value is computed."""
         return value.varies if value.varies in self.own or not value.varies else self.what.every
 
@@ -193,7 +193,7 @@ class _LaneReader(PointwiseReader):
 
     def _operand(self, value: Value, real: bool = False) -> Number:
         """A value as it is read at the level that is written."""
-        if value in self.staged and self._home(value) != self.at:
+        if value in self.staged and self._level_of(value) != self.at:
             return Access(self.staged[value], self._index(value.varies))
         if value in self.same:
             return self._operand(self.same[value], real)

@@ -36,9 +36,9 @@ from tosaic.backends.cortex_m.program.tree import (
 )
 
 How = Literal["read", "write", "add", "max", "min"]
-"""How an element is used: `add`, `max` and `min` join another number to it."""
-JOINS: tuple[How, ...] = ("add", "max", "min")
-"""What numbers may be joined by in any order."""
+"""How an element is used: `add`, `max` and `min` reduce another number to it."""
+REDUCTIONS: tuple[How, ...] = ("add", "max", "min")
+"""What may reduce numbers in any order."""
 
 LEVELS = "lmh"
 """What counts lanes in the meaning of an instruction, from the outer level to the inner ones."""
@@ -253,14 +253,14 @@ def touches(statement: Statement) -> Iterator[tuple[How, Access]]:
 def own_touches(s: Statement) -> tuple[tuple[How, Access], ...]:
     """Those of a statement that holds no others; none of another one."""
     if isinstance(s, Assign | Reduce):
-        how, value = joined(s)
+        how, value = reduced(s)
         return (*(("read", access) for access in accesses(value)), (how, s.target))
     return tuple(_of_operands(s)) if isinstance(s, Instr) else ()
 
 
 def _of_operands(s: Instr) -> Iterator[tuple[How, Access]]:
     what = meaning(s.row)
-    how, value = joined(what)
+    how, value = reduced(what)
     read = {access.buffer for access in accesses(value)}
     for formal, operand in zip(s.row.formals, s.operands, strict=True):
         if formal.name in read:
@@ -269,8 +269,8 @@ def _of_operands(s: Instr) -> Iterator[tuple[How, Access]]:
             yield how, operand
 
 
-def joined(s: Assign | Reduce) -> tuple[How, Value]:
-    """How a statement uses its target, and the value that it writes, or joins to it."""
+def reduced(s: Assign | Reduce) -> tuple[How, Value]:
+    """How a statement uses its target, and the value that it writes, or reduces to it."""
     if isinstance(s, Reduce):
         return "add", s.value
     match s.value:

@@ -1,4 +1,4 @@
-"""What windows that overlap have in common: in which order their elements are joined."""
+"""What windows that overlap have in common: in which order their elements are reduced."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import NamedTuple
 
 Lines = tuple[int, ...]
 Part = tuple[Lines, Lines]
-"""Rows and columns: what stands in all of them, joined."""
+"""Rows and columns: what stands in all of them, reduced."""
 
 
 class Made(NamedTuple):
-    """A part that is loaded, or joined of two others; what it completes, as the numbers of its rows and columns."""
+    """A part that is loaded, or reduced from two others; what it completes, as the numbers of its rows and columns."""
 
     part: Part
     halves: tuple[Part, Part] | None
 
 
-def shared_joins(down: Sequence[Lines], across: Sequence[Lines]) -> list[Made]:
+def shared_reductions(down: Sequence[Lines], across: Sequence[Lines]) -> list[Made]:
     """The parts of windows in an order in which all of them can be made, each once.
 
-    Columns are joined first, which neighbors share, as they share rows. What two neighboring windows have in common is
-    joined apart from what they do not.
+    Columns are reduced first, which neighbors share, as they share rows. What two neighboring windows have in common is
+    reduced apart from what they do not.
     """
     found, known = list[Made](), set[Part]()
 

@@ -43,19 +43,19 @@ def sharing_numbers(steps: Sequence[VectorStep], names: Sequence[str], count: in
     """
     steps = _with_late_numbers(steps, names)
     ends = _ends(steps)
-    free, homes, found = [f"{SHARED}__{number}" for number in range(count)], dict[str, str](), list[VectorStep]()
+    free, taken, found = [f"{SHARED}__{number}" for number in range(count)], dict[str, str](), list[VectorStep]()
     last = dict[str, int]()
     for number, step in enumerate(steps):
-        over = [name for name in homes if last[name] < number]
-        free += [homes.pop(name) for name in over]
+        over = [name for name in taken if last[name] < number]
+        free += [taken.pop(name) for name in over]
         for name in step.targets:
             if name in names:
-                if name not in homes:
+                if name not in taken:
                     if not free:
                         raise RefusedError(f"more than {count} numbers live in a block at a time")
-                    homes[name] = free.pop(0)
+                    taken[name] = free.pop(0)
                 last[name] = ends.get((name, number), last.get(name, number))
-        registers = {f: [homes.get(name, name) for name in each] for f, each in step.registers.items()}
+        registers = {f: [taken.get(name, name) for name in each] for f, each in step.registers.items()}
         found.append(replace(step, registers=registers))
     return found
 

@@ -64,7 +64,7 @@ _VECTOR = 16
 """The most bytes that an access touches."""
 
 
-class _CrowdedError(RefusedError):
+class _PressureError(RefusedError):
     """There are too few general registers."""
 
 
@@ -105,7 +105,7 @@ def vector_block(
     assert loop is None or isinstance(loop, For)
     parts = [outer[:at], flat(loop.body) if loop is not None else [], outer[at + 1 :]]
     for count, outside in itertools.product(range(len(_NUMBERS), _FEW, -1), (False, True)):
-        with suppress(_CrowdedError):
+        with suppress(_PressureError):
             make = partial(_Vectors, parts, loop, buffers, pipeline, _NUMBERS[:count], outside=outside)
             block = make()
             found = block.block(last)
@@ -164,7 +164,7 @@ class _Vectors:
             *numbers, carry = self.numbers
             self.numbers, self.carry = tuple(numbers), {CARRY: carry}
             self.taken.add(carry)
-        self.homes, self.held = self._homes(), self._held()
+        self.assigned, self.held = self._assigned(), self._held()
         self.free = VECTORS[: len(VECTORS) - len(self.held) - len(self.constants)] or VECTORS[:1]
         self.first = self._opening() if loop is not None and loop.iterations > 1 else 0
         if not self.first:
@@ -173,7 +173,7 @@ class _Vectors:
         found = [(use_of(step, self.buffers), number) for number, part in enumerate(self.parts) for step in part]
         uses = [use._replace(iterations=part == 1, behind=part == 2) for use, part in found if use is not None]
         read = {name: None for part in self.names for name, kind in part.items() if kind == "r"}
-        self.read = [name for name in read if name not in self.homes]
+        self.read = [name for name in read if name not in self.assigned]
         if any(name in self.read for part in self.parts for step in part for name in step.targets):
             raise RefusedError("a block with vectors changes no number that lives outside")
         self._point(uses)
@@ -209,24 +209,24 @@ class _Vectors:
         for spread in SPREADS:
             self.pointers = planned(uses, self.loop, spread)
             self.code = [self._made(part) for part in self.parts]
-            if not self._crowded():
+            if not self._is_short():
                 return
-        raise _CrowdedError(
-            f"{len(self.pointers.starts)} pointers, {len(self.homes)} sums and {len(self.read)} numbers do not fit "
+        raise _PressureError(
+            f"{len(self.pointers.starts)} pointers, {len(self.assigned)} sums and {len(self.read)} numbers do not fit "
             "the general registers"
         )
 
-    def _crowded(self) -> bool:
+    def _is_short(self) -> bool:
         """Whether there are too few general registers, or too few low ones."""
-        homes, names = {*self.homes.values()} | self.taken, {name: f"%[{name}]" for name in self.pointers.starts}
+        used, names = {*self.assigned.values()} | self.taken, {name: f"%[{name}]" for name in self.pointers.starts}
         low = low_registers(i.text(names) for part in self.code for i in part)
-        kept = len([home for home in homes if home in _LOW])
-        general = len(homes) + len(self.pointers.starts) + len(self.read)
+        kept = len([register for register in used if register in _LOW])
+        general = len(used) + len(self.pointers.starts) + len(self.read)
         return general > _GENERAL or len(low) + kept > len(_LOW)
 
     # Registers.
 
-    def _homes(self) -> dict[str, str]:
+    def _assigned(self) -> dict[str, str]:
         """The general registers of numbers that live in the block; those of one part share them with other parts."""
         numbers = [
             [name for name, kind in part.items() if kind == "r" and name.rpartition("__")[0] in self.inside]
@@ -304,11 +304,11 @@ class _Vectors:
         """The steps with each load, and each number that goes to all lanes, right before what reads its vector."""
         whole = [step.as_one for step in steps]
         of = {id(each): step for each, step in zip(whole, steps, strict=True)}
-        late = with_late_loads(whole, {*self.homes, *self.held, *self._outside()}, _LATE)
+        late = with_late_loads(whole, {*self.assigned, *self.held, *self._outside()}, _LATE)
         return [of[id(each)] for each in late]
 
     def _outside(self) -> Collection[str]:
-        return [name for part in self.names for name, kind in part.items() if kind == "r" and name not in self.homes]
+        return [name for part in self.names for name, kind in part.items() if kind == "r" and name not in self.assigned]
 
     # The code.
 
@@ -324,7 +324,7 @@ class _Vectors:
     ) -> Ordered:
         fixed = {name: f"%[{name}]" for name in (*self.pointers.starts, *self.read)}
         fixed |= {each.name: f"%q[{each.name}]" for each in self.constants}
-        registers = {**fixed, **self.homes, **self.held, **self.carry}
+        registers = {**fixed, **self.assigned, **self.held, **self.carry}
         block = InstructionBlock(tuple(body), registers, self.free, tuple(opening))
         if len(opening_loads(block, hoisted)) == hoisted:
             try:
@@ -356,7 +356,7 @@ class _Vectors:
                 raise RefusedError(f"a hardware loop of {len(code)} instructions is too long")
             found = self._ordered(code[opening:], code[:opening], hoisted, iterations)
             iteration, before = found.iteration, [*before, *found.entry]
-            fixed = {*self.homes, *self.held, *self.read}
+            fixed = {*self.assigned, *self.held, *self.read}
             ahead = running_ahead(self.parts[1], hoisted, fixed, self.pointers.addresses)
             if self._passes_end(self.parts[1][: self.first] if opening else ahead, last):
                 after, iterations = [*found.last, *after], iterations - 1
@@ -388,7 +388,7 @@ class _Vectors:
         vectors = [v for v in VECTORS if v in used]
         changes = [name for name in starts if name in moving]
         reads = [*(name for name in starts if name not in moving), *self.read]
-        numbers = sorted({*self.homes.values()} | self.taken)
+        numbers = sorted({*self.assigned.values()} | self.taken)
         constants = [each.name for each in self.constants]
         statement = assembly(before, iteration, after, iterations, changes, reads, numbers, constants, vectors)
         return [*(each.declared for each in self.constants), *statement]

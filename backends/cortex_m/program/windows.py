@@ -69,14 +69,14 @@ def _depthwise(g: Geometry, epilogue: Epilogue, window: Statement) -> tuple[Sequ
     shape = shape_of(g)
     sums = sums_of(shape, parse_access("bias[sn]"), window)
     result = Assign(parse_access("out[b, y, x, n]"), epilogue.of("S[b, y, x, n]", "[n]"))
-    finish = nested(result, **dict(zip(("b", "y", "x", "n"), shape, strict=True)))
+    written = nested(result, **dict(zip(("b", "y", "x", "n"), shape, strict=True)))
     arguments = (
         Buffer("out", epilogue.element, shape, "out"),
         Buffer("w", "i8", (*g.kernel, g.channels), "const"),
         Buffer("bias", "i32", (g.channels,), "const"),
         *epilogue.constants((g.channels,)),
     )
-    return arguments, Alloc(Buffer("S", "i32", shape, "scratch"), seq(sums, finish))
+    return arguments, Alloc(Buffer("S", "i32", shape, "scratch"), seq(sums, written))
 
 
 def pool(geometry: Geometry, dtypes: tuple[str, str], average: bool, by_place: bool) -> Program:
@@ -102,7 +102,7 @@ def pool(geometry: Geometry, dtypes: tuple[str, str], average: bool, by_place: b
         offset, multiplier, shift = factors
         scaled = Op("scale32", (Op("sub", (value, offset)), multiplier, shift))
         value = Op("sat8" if result == "i8" else "sat16", (Op("add", (scaled, Access("zero"))),))
-    finish = nested(
+    written = nested(
         Assign(parse_access("out[b, y, x, n]"), value), **dict(zip(("b", "y", "x", "n"), shape, strict=True))
     )
     places = (g.rows, g.columns) if by_place else ()
@@ -112,7 +112,7 @@ def pool(geometry: Geometry, dtypes: tuple[str, str], average: bool, by_place: b
         *(Buffer(name, "i32", places, "const") for name in ("offset", "multiplier", "shift")),
         Buffer("zero", "i32", (), "const"),
     )
-    return without_unread(Program(arguments, Alloc(Buffer("S", "i32", shape, "scratch"), seq(sums, finish))))
+    return without_unread(Program(arguments, Alloc(Buffer("S", "i32", shape, "scratch"), seq(sums, written))))
 
 
 def shape_of(g: Geometry) -> tuple[int, int, int, int]:

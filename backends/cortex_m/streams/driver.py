@@ -50,23 +50,23 @@ INLINE void fill(int8_t *to, int8_t value, int32_t bytes)
 """
 
 
-def stream_kernel(plan: Plan, strips: Strips, resident: Collection[int], core: Core) -> KernelSource:
+def stream_kernel(plan: Plan, strips: Strips, cached: Collection[int], core: Core) -> KernelSource:
     """The kernel of a planned stream.
 
     Args:
         strips: the kernels of its stages; copies have none.
-        resident: stages whose params are copied to scratch memory once, where every call then reads them.
+        cached: stages whose params are copied to scratch memory once, where every call then reads them.
 
     Raises:
         BackendError: the kernels of the calls of a stage differ.
     """
-    return _Driver(plan, strips, resident, core).source()
+    return _Driver(plan, strips, cached, core).source()
 
 
 class _Driver:
-    def __init__(self, plan: Plan, strips: Strips, resident: Collection[int], core: Core) -> None:
+    def __init__(self, plan: Plan, strips: Strips, cached: Collection[int], core: Core) -> None:
         self._plan, self._core, self._stream = plan, core, plan.stream
-        self._memory = StreamMemory(plan, strips, resident)
+        self._memory = StreamMemory(plan, strips, cached)
         self._pointers = RowPointers(plan, self._memory.windows)
         self._step = StreamStep(plan, self._memory, self._pointers)
 

@@ -26,13 +26,13 @@ class StreamMemory:
     Args:
         plan: the stream.
         strips: the kernels of its stages.
-        resident: stages whose params are copied to scratch memory once.
+        cached: stages whose params are copied to scratch memory once.
 
     Raises:
         BackendError: the kernels of the calls of a stage differ.
     """
 
-    def __init__(self, plan: Plan, strips: Strips, resident: Collection[int]) -> None:
+    def __init__(self, plan: Plan, strips: Strips, cached: Collection[int]) -> None:
         self._plan, self._end = plan, 0
         self.params = Params()
         self.own_params = {call: len(each[0].params) for call, each in strips.items() if len(each) > 1}
@@ -41,10 +41,10 @@ class StreamMemory:
             {call: source for call, source in self.strips.items() if call not in self.own_params}
         )
         self._at: dict[StageCall, int] = {}
-        self._resident: dict[StageCall, int] = {}
+        self._cached: dict[StageCall, int] = {}
         self.kept: dict[int, tuple[int, int]] = {}
         for block, begins in _blocks(self.strips):
-            self._place_params(block, begins, resident)
+            self._place_params(block, begins, cached)
         counters = 1 + len(plan.units) + len(plan.windows)
         self.state = self._reserve(4 * counters if plan.stream.fed else 0)
         numbers = range(len(plan.units))
@@ -60,8 +60,8 @@ class StreamMemory:
 
     def params_of(self, call: StageCall) -> str:
         """C of a pointer to the params of the kernel of a call."""
-        if call in self._resident:
-            pointer = f"scratch + {self._resident[call]}"
+        if call in self._cached:
+            pointer = f"scratch + {self._cached[call]}"
         else:
             pointer = f"params + {self._at[call]}" if call in self._at else "params"
         if call not in self.own_params:
@@ -69,13 +69,13 @@ class StreamMemory:
         number, made = call
         return f"{pointer} + d{number} / {made} * {round_up(self.own_params[call], VECTOR)}"
 
-    def _place_params(self, block: bytes, begins: Mapping[StageCall, int], resident: Collection[int]) -> None:
+    def _place_params(self, block: bytes, begins: Mapping[StageCall, int], cached: Collection[int]) -> None:
         at = self.params.add(whole_vectors(block))
         self._at |= {call: at + begin for call, begin in begins.items()}
-        if any(stage in resident for stage, _ in begins):
+        if any(stage in cached for stage, _ in begins):
             copy = self._reserve(len(block))
             self.kept[at] = copy, round_up(len(block), VECTOR)
-            self._resident |= {call: copy + begin for call, begin in begins.items()}
+            self._cached |= {call: copy + begin for call, begin in begins.items()}
 
     def _reserve(self, size: int) -> int:
         offset = self._end

@@ -46,7 +46,7 @@ class StreamTask:
         function: the text of the function that all stages compute together, of tosa ops.
         core: the core that runs it.
         strips: of each stage that is no copy, for each number of rows that a call makes.
-        resident: stages whose params are copied to scratch memory first.
+        cached: stages whose params are copied to scratch memory first.
         inputs: dense bytes of the arguments to measure with; random ones when empty.
     """
 
@@ -54,7 +54,7 @@ class StreamTask:
     core: Core
     plan: Plan
     strips: tuple[StripKernel, ...]
-    resident: tuple[int, ...] = ()
+    cached: tuple[int, ...] = ()
     inputs: tuple[bytes, ...] = ()
 
     @property
@@ -105,7 +105,7 @@ class StreamTask:
         sources = {
             (strip.stage, strip.rows): [task.generate(strip.schedule) for task in strip.tasks] for strip in self.strips
         }
-        return stream_kernel(self.plan, sources, self.resident, self.core)
+        return stream_kernel(self.plan, sources, self.cached, self.core)
 
     def code(self, schedule: Schedule) -> str:
         """The symbol of the kernel, which is made of its text and the symbols of its parts."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tosaic.backends.ethos_u.emulator.output import Scaling, finish
+from tosaic.backends.ethos_u.emulator.output import Scaling, output_stage
 from tosaic.backends.ethos_u.emulator.state import EmulatorState
 from tosaic.backends.ethos_u.emulator.weight_order import Traversal, WeightLayout
 from tosaic.backends.ethos_u.emulator.weights import read_weights
@@ -25,7 +25,7 @@ def convolve(state: EmulatorState, parameter: int) -> None:
         weights = _computed_weights(state, window.kernel, channels, depth)
     else:
         weights = _constant_weights(state, window.kernel, channels, depth, depthwise=False)
-    finish(state, _products(window, weights), Scaling.CHANNEL)
+    output_stage(state, _products(window, weights), Scaling.CHANNEL)
 
 
 def convolve_depthwise(state: EmulatorState) -> None:
@@ -36,7 +36,7 @@ def convolve_depthwise(state: EmulatorState) -> None:
     accumulators = np.zeros((*window.output, channels), np.int64)
     for ky, kx, tap in window.taps():
         accumulators += tap * weights[:, ky, kx, 0]
-    finish(state, accumulators, Scaling.CHANNEL)
+    output_stage(state, accumulators, Scaling.CHANNEL)
 
 
 def _products(window: PaddedInput, weights: np.ndarray) -> np.ndarray:

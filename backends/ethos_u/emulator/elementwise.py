@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tosaic.backends.ethos_u.emulator.feature_map import zero_point
-from tosaic.backends.ethos_u.emulator.output import Scaling, finish, has_global_scale, output_rounding
+from tosaic.backends.ethos_u.emulator.output import Scaling, has_global_scale, output_rounding, output_stage
 from tosaic.backends.ethos_u.emulator.registers import signed
 from tosaic.backends.ethos_u.emulator.scaling import SMALL_ROUNDING, Rounding, Scale, scale_register
 from tosaic.backends.ethos_u.emulator.state import SCALAR, EmulatorState
@@ -39,7 +39,7 @@ def elementwise(state: EmulatorState, parameter: int) -> None:
         values = _leaky_relu(state, *operands)
     else:
         values = _one_operand(mode, *operands) if mode in UNARY else _two_operands(state, mode, *operands)
-    finish(state, np.broadcast_to(values, shape), _output_scaling(state, mode))
+    output_stage(state, np.broadcast_to(values, shape), _output_scaling(state, mode))
 
 
 def _output_scaling(state: EmulatorState, mode: int) -> Scaling:

@@ -34,12 +34,12 @@ class Scaling(Enum):
     NONE = "none"
 
 
-def finish(state: EmulatorState, accumulators: np.ndarray, scaling: Scaling) -> None:
+def output_stage(state: EmulatorState, accumulators: np.ndarray, scaling: Scaling) -> None:
     """Take int64 accumulators (height, width, depth) of the OFM through the output stage into memory."""
     if state.large:
-        _finish_large(state, accumulators, scaling)
+        _output_stage_large(state, accumulators, scaling)
     else:
-        _finish_small(state, accumulators, scaling)
+        _output_stage_small(state, accumulators, scaling)
 
 
 def has_global_scale(state: EmulatorState) -> bool:
@@ -52,7 +52,7 @@ def output_rounding(state: EmulatorState) -> Rounding:
     return SMALL_ROUNDING[min(state.registers.bits("OFM_PRECISION", 14, 2), 2)]
 
 
-def _finish_small(state: EmulatorState, values: np.ndarray, scaling: Scaling) -> None:
+def _output_stage_small(state: EmulatorState, values: np.ndarray, scaling: Scaling) -> None:
     registers = state.registers
     if scaling is Scaling.CHANNEL:
         cores = state.accelerator.cores
@@ -72,7 +72,7 @@ def _global_scale(registers: Registers, scaling: Scaling) -> Scale:
     return Scale(1, scale.shift) if scaling is Scaling.SHIFT else scale
 
 
-def _finish_large(state: EmulatorState, values: np.ndarray, scaling: Scaling) -> None:
+def _output_stage_large(state: EmulatorState, values: np.ndarray, scaling: Scaling) -> None:
     registers = state.registers
     form = registers["ACC_FORMAT"]
     if form >> 4 & 3 == _ADD_KEPT and state.accumulators is not None:

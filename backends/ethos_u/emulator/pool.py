@@ -7,7 +7,7 @@ import functools
 import numpy as np
 
 from tosaic.backends.ethos_u.emulator.feature_map import output_map
-from tosaic.backends.ethos_u.emulator.output import Scaling, finish, has_global_scale
+from tosaic.backends.ethos_u.emulator.output import Scaling, has_global_scale, output_stage
 from tosaic.backends.ethos_u.emulator.state import EmulatorState
 from tosaic.backends.ethos_u.emulator.window import PaddedInput, read_window
 from tosaic.backends.npu import EmulationError
@@ -23,20 +23,20 @@ def pool(state: EmulatorState, parameter: int) -> None:
     if mode > _REDUCE_SUM and not state.large:
         raise EmulationError(f"pooling mode {mode} exists on Ethos-U85 only")
     if mode == _NONE:  # the accumulators come from elsewhere
-        finish(state, np.zeros(shape, np.int64), Scaling.GLOBAL)
+        output_stage(state, np.zeros(shape, np.int64), Scaling.GLOBAL)
         return
     window = read_window(state, state.registers["IFM_DEPTH_M1"] + 1 if mode == _REDUCE_SUM else shape[2])
     if mode in (_MAX, _MIN):
-        finish(state, _extreme(window, 1 if mode == _MAX else -1), Scaling.GLOBAL)
+        output_stage(state, _extreme(window, 1 if mode == _MAX else -1), Scaling.GLOBAL)
     elif mode == _REDUCE_SUM:
         total = _sum(window).sum(-1, keepdims=True)
-        finish(state, np.broadcast_to(total, shape), Scaling.GLOBAL)
+        output_stage(state, np.broadcast_to(total, shape), Scaling.GLOBAL)
     elif mode in (_ARGMAX_X, _ARGMAX_Y):
         _store_positions(state, window)
     elif mode == _AVERAGE and (state.large or any(window.kernel.padding)):
-        finish(state, _average(window), Scaling.GLOBAL)
+        output_stage(state, _average(window), Scaling.GLOBAL)
     else:
-        finish(state, _sum(window), Scaling.GLOBAL if has_global_scale(state) else Scaling.CHANNEL)
+        output_stage(state, _sum(window), Scaling.GLOBAL if has_global_scale(state) else Scaling.CHANNEL)
 
 
 def _sum(window: PaddedInput) -> np.ndarray:

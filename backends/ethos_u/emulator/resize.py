@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tosaic.backends.ethos_u.emulator.output import Scaling, finish
+from tosaic.backends.ethos_u.emulator.output import Scaling, output_stage
 from tosaic.backends.ethos_u.emulator.registers import signed
 from tosaic.backends.ethos_u.emulator.state import EmulatorState
 
@@ -31,7 +31,7 @@ def resize(state: EmulatorState, parameter: int) -> None:
         found = values[rows][:, columns]
     else:
         found = values[top][:, left]
-    finish(state, found << _FRACTION, Scaling.GLOBAL)
+    output_stage(state, found << _FRACTION, Scaling.GLOBAL)
 
 
 def input_span(state: EmulatorState, axis: str, start: int, end: int) -> tuple[int, int]:

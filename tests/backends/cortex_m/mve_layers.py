@@ -56,7 +56,7 @@ class Layer:
         return Case(source, self.inputs, self.expected, f"{schedule}", libraries)
 
 
-def finished(graph: Graph, result: ir.Value | Sequence[ir.Value], *inputs: np.ndarray) -> Layer:
+def layer_of(graph: Graph, result: ir.Value | Sequence[ir.Value], *inputs: np.ndarray) -> Layer:
     """The layer that returns `result` on `inputs`."""
     module = graph.module(*([result] if isinstance(result, ir.Value) else result))
     return Layer(module, inputs, tuple(evaluate(module, inputs)))
@@ -64,7 +64,7 @@ def finished(graph: Graph, result: ir.Value | Sequence[ir.Value], *inputs: np.nd
 
 def drawn(graph: Graph, result: ir.Value, rng: np.random.Generator) -> Layer:
     """The layer that returns `result` on random inputs."""
-    return finished(graph, result, *(random_input(rng, shape_of(x), str(element_type(x))) for x in graph.inputs))
+    return layer_of(graph, result, *(random_input(rng, shape_of(x), str(element_type(x))) for x in graph.inputs))
 
 
 def _multipliers(rng: np.random.Generator, channels: int, depth: int, shifts: tuple[int, int] | None):
@@ -284,4 +284,4 @@ def matmul_i16(
     y = graph.op("matmul", [a, b, zero, zero], (batch, rows, columns), "i48")
     multiplier, shift = rng.integers(1 << 14, 1 << 15, 1), np.array([29 + depth.bit_length()])
     y = graph.rescale(y, "i16", multiplier, shift, scale32=False)
-    return finished(graph, y, *(rng.integers(least, most + 1, shape_of(x)).astype(np.int16) for x in given))
+    return layer_of(graph, y, *(rng.integers(least, most + 1, shape_of(x)).astype(np.int16) for x in given))

@@ -144,7 +144,7 @@ def _cases(builds: dict[str, Build], core=M55.core) -> list[tuple[str, Case]]:
             rng.integers(-128, 128, shape_of(value)).astype(np.int8 if "i8" in str(value.type) else np.int32)
             for value in graph.inputs
         ]
-        layer = mve_layers.finished(graph, results, *inputs)
+        layer = mve_layers.layer_of(graph, results, *inputs)
         task = KernelTask.of(layer.function, core)
         for schedule in task.space.schedules():
             found.append((name, Case(task.generate(schedule), layer.inputs, layer.expected, f"{name}: {schedule}")))

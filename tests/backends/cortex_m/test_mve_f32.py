@@ -75,7 +75,7 @@ def test_random_layers_and_schedules_stay_within_bounds(tmp_path, family, build)
         graph = Graph()
         y = build(rng, graph)
         inputs = [rng.normal(size=shape_of(x)).astype(np.float32) for x in graph.inputs]
-        layer = mve_layers.finished(graph, _clamped(graph, y) if number % 2 else y, *inputs)
+        layer = mve_layers.layer_of(graph, _clamped(graph, y) if number % 2 else y, *inputs)
         for schedule in (None, layer.space(family).sample(choose)):
             layers.append(layer)
             cases.append(layer.case(family, schedule))
@@ -94,7 +94,7 @@ def test_layers_on_a_scalar_unit_stay_within_bounds_and_what_is_no_number_stays_
         inputs = [rng.normal(size=shape_of(x)).astype(np.float32) for x in graph.inputs]
         if number == 5:
             inputs[0].flat[0] = np.nan
-        layer = mve_layers.finished(graph, _clamped(graph, y) if number % 2 else y, *inputs)
+        layer = mve_layers.layer_of(graph, _clamped(graph, y) if number % 2 else y, *inputs)
         space = layer.space(family, M4.core)
         for schedule in (space.default(), space.sample(choose)):
             layers.append(layer)
@@ -114,7 +114,7 @@ def test_what_is_not_a_number_stays_that_and_spreads_no_further(tmp_path, family
         y = build(rng, graph)
         inputs = [rng.normal(size=shape_of(x)).astype(np.float32) for x in graph.inputs]
         inputs[0].flat[0] = np.nan
-        cases.append(mve_layers.finished(graph, _clamped(graph, y) if number % 2 else y, *inputs).case(family))
+        cases.append(mve_layers.layer_of(graph, _clamped(graph, y) if number % 2 else y, *inputs).case(family))
     for outcome in run_cases(cases, tmp_path):
         assert np.array_equal(np.isnan(outcome.outputs[0]), np.isnan(outcome.case.expected[0])), outcome
 
@@ -130,7 +130,7 @@ def _dense(channels: int = 20):
 def test_steps_tree_and_c_of_one_product_stay_what_they_are():
     """Golden text. Where a change of it is meant, delete the file and run this test twice."""
     graph, y, x = _dense()
-    what = Conv2dF32().product(mve_layers.finished(graph, y, x).workload(Conv2dF32()))
+    what = Conv2dF32().product(mve_layers.layer_of(graph, y, x).workload(Conv2dF32()))
     kernel = of_schedule(what, Schedule.of("outer", **KNOBS), CORE)
     steps = "".join(f"{step}\n" for step in kernel.steps)
     about = f"{kernel.cycles} cycles, {kernel.scratch} bytes of working memory\n"
@@ -139,7 +139,7 @@ def test_steps_tree_and_c_of_one_product_stay_what_they_are():
 
 def test_a_clamp_that_ignores_what_is_not_a_number_is_not_matched():
     graph, y, x = _dense()
-    layer = mve_layers.finished(graph, _clamped(graph, y, "IGNORE"), x)
+    layer = mve_layers.layer_of(graph, _clamped(graph, y, "IGNORE"), x)
     assert Conv2dF32().match(layer.function) is None
 
 
@@ -150,19 +150,19 @@ def test_weights_that_are_no_numbers_are_left_to_the_generic_path():
     weights[0, 0, 0, 0] = np.inf
     window = {"pad": (1, 1, 1, 1), "stride": (1, 1), "dilation": (1, 1)}
     y = _window(graph, "conv2d", x, weights, rng.normal(size=4), **window)
-    layer = mve_layers.finished(graph, y, rng.normal(size=(1, 3, 5, 4)).astype(np.float32))
+    layer = mve_layers.layer_of(graph, y, rng.normal(size=(1, 3, 5, 4)).astype(np.float32))
     assert Conv2dF32().match(layer.function) is None
 
 
 def test_a_core_without_vectors_of_floats_has_none_of_the_variant():
     graph, y, x = _dense()
-    workload = mve_layers.finished(graph, y, x).workload(Conv2dF32())
+    workload = mve_layers.layer_of(graph, y, x).workload(Conv2dF32())
     assert not Conv2dF32().variants(workload, replace(CORE, isa=("dsp", "fp", "mve")))
 
 
 def test_the_guess_copies_weights_out_of_a_slow_memory_where_there_is_room():
     graph, y, x = _dense(64)
-    workload = mve_layers.finished(graph, y, x).workload(Conv2dF32())
+    workload = mve_layers.layer_of(graph, y, x).workload(Conv2dF32())
 
     def guess(**site):
         return Space(tuple(Conv2dF32(site=Site(**site)).variants(workload, CORE))).default()["weights"]
@@ -183,6 +183,6 @@ def test_the_guess_copies_weights_out_of_a_slow_memory_where_there_is_room():
 )
 def test_a_sketch_says_what_it_has_no_steps_for(knobs, message):
     graph, y, x = _dense()
-    what = Conv2dF32().product(mve_layers.finished(graph, y, x).workload(Conv2dF32()))
+    what = Conv2dF32().product(mve_layers.layer_of(graph, y, x).workload(Conv2dF32()))
     with pytest.raises(BackendError, match=message):
         of_schedule(what, Schedule.of("outer", **{**KNOBS, **knobs}), CORE)

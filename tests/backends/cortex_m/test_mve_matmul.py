@@ -107,7 +107,7 @@ def test_columns_that_stay_in_registers_are_exact(tmp_path):
         (1, 12, 48, 16, (3 << 20, 31)),
     ]:  # fmt: skip
         layer = mve_layers.matmul(rng, batch, rows, depth, columns, transposed=True, scale=scale)
-        (variant,) = (v for v in layer.space(FAMILY).variants if v.name == "resident_columns")
+        (variant,) = (v for v in layer.space(FAMILY).variants if v.name == "column_stationary")
         space = Space((variant,))
         cases += [layer.case(FAMILY, schedule) for schedule in (space.default(), space.sample(choose))]
     for outcome in run_cases(cases, tmp_path):
@@ -117,7 +117,7 @@ def test_columns_that_stay_in_registers_are_exact(tmp_path):
 def test_a_iteration_of_all_columns_is_one_of_a_loop_over_tiles_of_rows(tmp_path):
     knobs = {
         "tile": "3x2", "together": 11, "share": 1, "block": 16, "weights": "params", "unroll": 0, "held": 1,
-        "bias": "results", "finish": 1, "ahead": 1, "finish_ahead": 0,
+        "bias": "results", "epilogue_unroll": 1, "ahead": 1, "epilogue_ahead": 0,
     }  # fmt: skip
     layer = mve_layers.matmul(np.random.default_rng(7), 2, 11, 32, 16)
     what = FAMILY.vector_sketches(layer.workload(FAMILY))["rows"]

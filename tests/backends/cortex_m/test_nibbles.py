@@ -15,7 +15,7 @@ from tosaic.backends.cortex_m.program.kernel import of_schedule
 from tosaic.tuner.space import Schedule
 
 FAMILY = Conv2d()
-PLAIN = {"width": 2, "block": 16, "unroll": 0, "finish": 1, "ahead": 0, "finish_ahead": 0}
+PLAIN = {"width": 2, "block": 16, "unroll": 0, "epilogue_unroll": 1, "ahead": 0, "epilogue_ahead": 0}
 
 
 def layer(depth: int, channels: int, group: int = 32, pixels: int = 1, **options) -> mve_layers.Layer:

@@ -16,7 +16,7 @@ from tosaic.backends.cortex_m.kernel import Workload
 from tosaic.backends.cortex_m.kernels.pool import Pool
 from tosaic.backends.cortex_m.program.kernel import built
 from tosaic.backends.cortex_m.program.schedule import print_steps
-from tosaic.backends.cortex_m.program.sharing import shared_joins
+from tosaic.backends.cortex_m.program.sharing import shared_reductions
 from tosaic.backends.cortex_m.program.text import listing
 from tosaic.backends.cortex_m.program.tree import RefusedError
 from tosaic.support.mlir import functions
@@ -133,7 +133,7 @@ def test_steps_tree_and_c_of_one_pool_stay_what_they_are():
 
 def test_neighbors_share_what_their_windows_have_in_common():
     """Two windows of 3 x 3 side by side: 12 loads, 2 joins in each of 4 columns, and 3 of the columns."""
-    made = shared_joins([(0, 1, 2)], [(0, 1, 2), (1, 2, 3)])
+    made = shared_reductions([(0, 1, 2)], [(0, 1, 2), (1, 2, 3)])
     assert sum(each.halves is None for each in made) == 12
     assert sum(each.halves is not None for each in made) == 11
     known = set()

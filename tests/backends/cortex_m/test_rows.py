@@ -19,7 +19,8 @@ from tosaic.tuner.space import Schedule
 
 FAMILY = Conv2d()
 PLAIN = {
-    "width": 4, "block": 32, "repeats": 1, "unroll": 0, "held": 2, "finish": 1, "ahead": 1, "finish_ahead": 3,
+    "width": 4, "block": 32, "repeats": 1, "unroll": 0, "held": 2, "epilogue_unroll": 1, "ahead": 1,
+    "epilogue_ahead": 3,
 }  # fmt: skip
 
 
@@ -47,7 +48,7 @@ def test_rows_are_exact(tmp_path, sizes):
     cases = []
     for options in OPTIONS:
         block = sizes[1] if options.get("element") else sizes[1] // 16 * 16 or sizes[1]
-        knobs = {**PLAIN, "width": 2 - block % 2, "block": block, "ahead": 0, "finish_ahead": 0}
+        knobs = {**PLAIN, "width": 2 - block % 2, "block": block, "ahead": 0, "epilogue_ahead": 0}
         cases.append(row(*sizes, **options).case(FAMILY, Schedule.of("row", **knobs)))
     for outcome in run_cases(cases, tmp_path):
         assert outcome.exact, outcome
@@ -95,10 +96,10 @@ def test_schedules_of_a_space_are_exact(tmp_path):
         {"width": 1},
         {"width": 5},
         {"width": 6, "unroll": 1, "held": 0},
-        {"repeats": 2, "finish": 2, "finish_ahead": 0},
+        {"repeats": 2, "epilogue_unroll": 2, "epilogue_ahead": 0},
         {"held": 4, "ahead": 2},
         {"held": 0, "ahead": 0},
-        {"block": 64, "finish": 2},
+        {"block": 64, "epilogue_unroll": 2},
         {"unroll": 2, "held": 0},
         {"unroll": 4, "held": 0, "width": 2, "ahead": 0},
     ],
@@ -139,7 +140,7 @@ def test_other_windows_are_no_rows():
 
 def test_steps_tree_and_c_of_one_schedule_stay_what_they_are():
     workload = row(20, 17, clamp=(-100, 90)).workload(FAMILY)
-    schedule = Schedule.of("row", **{**PLAIN, "block": 16, "held": 1, "ahead": 1, "finish_ahead": 0})
+    schedule = Schedule.of("row", **{**PLAIN, "block": 16, "held": 1, "ahead": 1, "epilogue_ahead": 0})
     kernel = of_schedule(FAMILY.vector_sketches(workload)["row"], schedule, CORTEX_M55)
     steps = "".join(f"{step}\n" for step in kernel.steps)
     about = f"{kernel.cycles} cycles, {kernel.scratch} bytes of working memory\n"

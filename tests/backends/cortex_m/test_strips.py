@@ -24,8 +24,8 @@ from tosaic.tuner.space import Schedule, Space
 
 FAMILY = Conv2d()
 STRIPS = {
-    "tile": "2x2", "together": 4, "share": 2, "block": 16, "repeats": 1, "unroll": 0, "held": 0, "finish": 1,
-    "ahead": 2, "finish_ahead": 0, "weights": "params", "bias": "results", "tall": 2,
+    "tile": "2x2", "together": 4, "share": 2, "block": 16, "repeats": 1, "unroll": 0, "held": 0, "epilogue_unroll": 1,
+    "ahead": 2, "epilogue_ahead": 0, "weights": "params", "bias": "results", "tall": 2,
 }  # fmt: skip
 IN_PLACE = {name: value for name, value in STRIPS.items() if name != "tall"} | {"together": 2}
 GATHERED = {**STRIPS, "together": 14, "share": 2}

@@ -24,11 +24,11 @@ from tosaic.tuner.space import Schedule, Space, Variant
 
 FAMILY = Conv2d()
 PIXELS = {
-    "tile": "3x2", "together": 6, "share": 2, "block": 64, "repeats": 4, "unroll": 0, "held": 0, "finish": 2,
-    "ahead": 2, "finish_ahead": 3, "weights": "params", "bias": "results",
+    "tile": "3x2", "together": 6, "share": 2, "block": 64, "repeats": 4, "unroll": 0, "held": 0, "epilogue_unroll": 2,
+    "ahead": 2, "epilogue_ahead": 3, "weights": "params", "bias": "results",
 }  # fmt: skip
-SMALL = {"tile": "2x2", "together": 4, "block": 16, "repeats": 1, "finish": 1, "ahead": 0, "finish_ahead": 0}
-RESIDENT = {"held": 2, "factors": "held", "unroll": 2}
+SMALL = {"tile": "2x2", "together": 4, "block": 16, "repeats": 1, "epilogue_unroll": 1, "ahead": 0, "epilogue_ahead": 0}
+STATIONARY = {"held": 2, "factors": "held", "unroll": 2}
 OPTIONS = [
     {},
     {"shifts": (31, 31)},
@@ -82,8 +82,8 @@ def test_any_sizes_bounds_and_types_are_exact(tmp_path, sizes):
         layer = pixels(*sizes, **options)
         knobs = {**PIXELS, **SMALL, "block": block, "share": 1 + (options in OPTIONS[:2])}
         cases.append(layer.case(FAMILY, Schedule.of("pixels", **knobs)))
-        if "resident_vectors" in FAMILY.vector_sketches(layer.workload(FAMILY)):
-            cases.append(layer.case(FAMILY, Schedule.of("resident_vectors", held=0, factors="read", unroll=2)))
+        if "weight_stationary" in FAMILY.vector_sketches(layer.workload(FAMILY)):
+            cases.append(layer.case(FAMILY, Schedule.of("weight_stationary", held=0, factors="read", unroll=2)))
     for outcome in run_cases(cases, tmp_path):
         assert outcome.exact, outcome
 
@@ -95,11 +95,11 @@ def test_any_sizes_bounds_and_types_are_exact(tmp_path, sizes):
         {"unroll": 1, "repeats": 1, "tile": "1x4", "together": 1, "share": 1},
         {"tile": "1x4", "together": 4, "repeats": 1},
         {"tile": "5x1", "together": 13, "share": 1, "ahead": 1},
-        {"tile": "2x3", "together": 7, "block": 32, "repeats": 2, "finish_ahead": 0},
+        {"tile": "2x3", "together": 7, "block": 32, "repeats": 2, "epilogue_ahead": 0},
         {"tile": "2x2", "together": 13, "held": 1, "ahead": 1},
-        {"ahead": 0, "finish_ahead": 0, "finish": 4},
-        {"ahead": 3, "finish": 1, "finish_ahead": 2},
-        {"block": 16, "finish": 1, "repeats": 2, "together": 12},
+        {"ahead": 0, "epilogue_ahead": 0, "epilogue_unroll": 4},
+        {"ahead": 3, "epilogue_unroll": 1, "epilogue_ahead": 2},
+        {"block": 16, "epilogue_unroll": 1, "repeats": 2, "together": 12},
     ],
     ids=str,
 )
@@ -114,8 +114,8 @@ def test_each_number_of_a_schedule_is_exact(tmp_path, changed):
     "changed",
     [
         {},
-        {"share": 3, "finish_ahead": 2, "finish": 1},
-        {"share": 3, "together": 12, "block": 16, "finish": 1, "repeats": 8, "held": 1},
+        {"share": 3, "epilogue_ahead": 2, "epilogue_unroll": 1},
+        {"share": 3, "together": 12, "block": 16, "epilogue_unroll": 1, "repeats": 8, "held": 1},
         {"tile": "2x2", "together": 13, "repeats": 2},
         {"tile": "1x2", "together": 4, "block": 32, "repeats": 1},
     ],
@@ -131,15 +131,15 @@ def test_sums_that_begin_with_their_bias_are_exact(tmp_path, changed):
 
 @pytest.mark.parametrize("options", OPTIONS[3:], ids=str)
 def test_bounds_and_tables_of_sums_that_begin_with_their_bias_are_exact(tmp_path, options):
-    knobs = {**PIXELS, "bias": "sums", "ahead": 0, "finish_ahead": 0}
+    knobs = {**PIXELS, "bias": "sums", "ahead": 0, "epilogue_ahead": 0}
     case = pixels(9, 80, 64, shifts=(31, 31), **options).case(FAMILY, Schedule.of("pixels", **knobs))
     (outcome,) = run_cases([case], tmp_path)
     assert outcome.exact, outcome
 
 
 def test_results_whose_sums_begin_with_their_bias_take_fewer_cycles():
-    knobs = {**PIXELS, "together": 42, "block": 16, "repeats": 8, "finish": 1, "held": 1}
-    begun = {"bias": "sums", "share": 3, "finish_ahead": 2}
+    knobs = {**PIXELS, "together": 42, "block": 16, "repeats": 8, "epilogue_unroll": 1, "held": 1}
+    begun = {"bias": "sums", "share": 3, "epilogue_ahead": 2}
     layer = pixels(126, 64, 64, shifts=(31, 31))
     later, earlier = (kernel_of(layer, "pixels", {**knobs, **each}) for each in ({}, begun))
     assert "ldrd(R[" in listing(earlier.program) and "ldrd(R[" not in listing(later.program)
@@ -152,7 +152,7 @@ def test_results_whose_sums_begin_with_their_bias_take_fewer_cycles():
     ids=str,
 )
 def test_sums_begin_with_their_bias_where_they_are_long_and_whole(depth, channels, changed):
-    knobs = {**PIXELS, "block": 16, "finish": 1, "repeats": 1, "bias": "sums", **changed}
+    knobs = {**PIXELS, "block": 16, "epilogue_unroll": 1, "repeats": 1, "bias": "sums", **changed}
     with pytest.raises(RefusedError, match="begin with biases"):
         kernel_of(pixels(13, depth, channels), "pixels", knobs)
 
@@ -163,7 +163,9 @@ def test_sums_begin_with_their_bias_where_they_are_long_and_whole(depth, channel
 @pytest.mark.parametrize("depth", [16, 48, 3, 30])
 def test_weights_that_stay_or_are_read_are_exact(tmp_path, depth, changed):
     layer = pixels(17, depth, 12)
-    (outcome,) = run_cases([layer.case(FAMILY, Schedule.of("resident_vectors", **{**RESIDENT, **changed}))], tmp_path)
+    (outcome,) = run_cases(
+        [layer.case(FAMILY, Schedule.of("weight_stationary", **{**STATIONARY, **changed}))], tmp_path
+    )
     assert outcome.exact, outcome
 
 
@@ -179,8 +181,8 @@ def test_pixels_that_lie_apart_are_exact(tmp_path, shape, stride):
 
 def test_the_guess_keeps_weights_where_windows_are_shallow():
     assert pixels(125, 64, 64).space(FAMILY, compared=True).default().variant == "pixels"
-    assert pixels(64, 16, 32).space(FAMILY, compared=True).default().variant == "resident_vectors"
-    assert pixels(64, 8, 32).space(FAMILY, compared=True).default().variant == "resident_vectors"
+    assert pixels(64, 16, 32).space(FAMILY, compared=True).default().variant == "weight_stationary"
+    assert pixels(64, 8, 32).space(FAMILY, compared=True).default().variant == "weight_stationary"
 
 
 def test_numbers_of_pixels_go_into_a_row_in_equal_parts():
@@ -277,7 +279,7 @@ def test_the_guess_copies_weights_out_of_a_slow_memory_where_there_is_room():
 
 @pytest.mark.parametrize(
     ("variant", "knobs", "factors"),
-    [("pixels", {**PIXELS, "together": 16, "repeats": 1}, 10), ("resident_vectors", {**RESIDENT, "unroll": 3}, 12)],
+    [("pixels", {**PIXELS, "together": 16, "repeats": 1}, 10), ("weight_stationary", {**STATIONARY, "unroll": 3}, 12)],
 )
 def test_what_is_read_again_is_in_a_cache(variant, knobs, factors):
     """Tiles of some pixels, and those that are left, wait once for all weights; so do those of an iteration, and those
@@ -299,7 +301,7 @@ def test_steps_by_hand_make_a_kernel(tmp_path):
 @pytest.mark.parametrize(
     ("name", "layer", "variant", "knobs"),
     [
-        ("program_vectors.txt", (10, 16, 8), "resident_vectors", RESIDENT),
+        ("program_vectors.txt", (10, 16, 8), "weight_stationary", STATIONARY),
         ("program_pixels.txt", (4, 24, 20), "pixels", {**PIXELS, **SMALL, "tile": "3x2", "together": 4, "share": 1}),
     ],
 )

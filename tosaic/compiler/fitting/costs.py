@@ -169,7 +169,7 @@ class Prices:
             alone, scratch = self.alone[segment.first], self._calls.source(segment.first).scratch_bytes
             return replace(alone, bytes=alone.bytes - max(0, scratch - segment.lean), sized=False, measured=False)
         plan = self._ways.plan(segment)
-        kept = self._ways.resident(segment)
+        kept = self._ways.cached(segment)
         own = {number for number, _ in self._ways.own_calls(segment)}
         scratch = least_bytes(plan, [segment.lean * (number in own) for number in range(len(plan.units))])
         cost = sum(self._costs_of_work[call] * share for call, share in self._ways.shares(segment))

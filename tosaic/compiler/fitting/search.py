@@ -194,7 +194,7 @@ class WaySearch:
                 yield lean, price
                 if not limits.blame(lean, price):
                     return
-        if is_short and segment.rows == 1 and not segment.across and segment.resident == "none" and price is not None:
+        if is_short and segment.rows == 1 and not segment.across and segment.cached == "none" and price is not None:
             yield from self._cut(segment, price, limits)
 
     def _cut(self, segment: Segment, price: Price, limits: Limits) -> Iterator[tuple[Segment, Price]]:

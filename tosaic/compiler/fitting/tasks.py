@@ -52,7 +52,7 @@ class SegmentTasks:
         join(module, calls.names[segment.first : segment.last + 1], "stream")
         kernel = kernel_module(functions(module)["stream"], "main")
         (function,) = functions(kernel).values()
-        core, kept = self._tuner.target.core, self._ways.resident(segment)
+        core, kept = self._tuner.target.core, self._ways.cached(segment)
         strips: list[StripKernel] = []
         like: dict[int | bytes, StripKernel] = {}
         for number, call in self._ways.own_calls(segment):

@@ -1,4 +1,4 @@
-"""Which ways there are to run calls: alone, or together as a stream, by strip height, resident weights and cuts."""
+"""Which ways there are to run calls: alone, or together as a stream, by strip height, cached weights and cuts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Segment:
 
     Args:
         rows: of the last result in a step; 0 where a kernel alone makes all.
-        resident: which stages' params are copied to scratch memory: none, those of few bytes, or all.
+        cached: which stages' params are copied to scratch memory: none, those of few bytes, or all.
         lean: bytes of working memory that its kernels are held to, if that can be; 0 for any number.
         thrift: what a stream does to save memory; see `Plan`.
         across: whether its rows are groups of channels.
@@ -38,7 +38,7 @@ class Segment:
     first: int
     last: int
     rows: int = 0
-    resident: str = "none"
+    cached: str = "none"
     lean: int = 0
     thrift: int = 0
     across: bool = False
@@ -74,13 +74,13 @@ class Ways:
         stage = self.calls.stages[last]
         assert stage is not None
         sizes = [len(self.calls.source(number).params) for number in range(first, last + 1)]
-        residents = ["none", *(["small"] if min(sizes) <= _SMALL_PARAMS else [])]
-        residents += ["all"] if max(sizes) > _SMALL_PARAMS else []
+        cached_ways = ["none", *(["small"] if min(sizes) <= _SMALL_PARAMS else [])]
+        cached_ways += ["all"] if max(sizes) > _SMALL_PARAMS else []
         least = stage.together
         for rows in (1,) if self.calls.slides(first) else (least * height for height in _HEIGHTS):
             if 2 * rows <= stage.height or rows == least:
-                for resident in residents:
-                    yield Segment(first, last, rows, resident)
+                for cached in cached_ways:
+                    yield Segment(first, last, rows, cached)
 
     def across(self, first: int, last: int) -> Iterator[Segment]:
         """The streams of some calls by groups of channels."""
@@ -98,7 +98,7 @@ class Ways:
 
     def possible_plan(self, segment: Segment) -> Plan | None:
         """The plan of a stream; None where its images cannot be cut."""
-        key = replace(segment, resident="none", lean=0)
+        key = replace(segment, cached="none", lean=0)
         if key not in self._plans:
             stream = self._stream(segment.first, segment.last, segment.across)
             assert stream is not None
@@ -121,9 +121,9 @@ class Ways:
         """The stages of a stream that are no copies, each with the kernel of its call alone."""
         return [(number, self.calls.source(call)) for number, call in self.own_calls(segment)]
 
-    def resident(self, segment: Segment) -> list[int]:
+    def cached(self, segment: Segment) -> list[int]:
         """The stages of a stream whose params are copied to scratch memory."""
-        most = {"none": 0, "small": _SMALL_PARAMS, "all": 1 << 31}[segment.resident]
+        most = {"none": 0, "small": _SMALL_PARAMS, "all": 1 << 31}[segment.cached]
         return [number for number, source in self.own_sources(segment) if 0 < len(source.params) <= most]
 
     def shares(self, segment: Segment) -> Iterator[tuple[int, float]]:

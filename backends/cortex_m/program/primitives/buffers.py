@@ -170,7 +170,7 @@ class PlaceBuffer(Primitive):
         return replace(program, body=mapped(program.body, one))
 
 
-class Home(NamedTuple):
+class Scope(NamedTuple):
     """Where a buffer lives, the one statement that makes it, and the one that reads it.
 
     Args:
@@ -188,7 +188,7 @@ class Home(NamedTuple):
         return set().union(*(written_by(part) - own_buffers(part) for part in behind))
 
 
-def home_of(program: Program, name: str) -> Home:
+def scope_of(program: Program, name: str) -> Scope:
     """Where a buffer lives.
 
     Raises:
@@ -196,15 +196,15 @@ def home_of(program: Program, name: str) -> Home:
     """
     if name in tables_of(program.body):
         raise RefusedError(f"values say what is read of {name}")
-    homes = [s for s in program.statements if isinstance(s, Alloc) and s.buffer.name == name]
-    if not homes or not isinstance(homes[0].body, Seq):
+    scopes = [s for s in program.statements if isinstance(s, Alloc) and s.buffer.name == name]
+    if not scopes or not isinstance(scopes[0].body, Seq):
         raise RefusedError(f"{name} is not computed beside what reads it")
-    parts = homes[0].body.body
+    parts = scopes[0].body.body
     makers = [p for p in parts if name in written_by(p)]
     users = [p for p in parts if any(how == "read" and a.buffer == name for how, a in touches(p)) and p not in makers]
     if len(makers) != 1 or len(users) != 1 or parts.index(makers[0]) > parts.index(users[0]):
         raise RefusedError(f"{name} is not made by one statement for another one behind it")
-    return Home(homes[0], makers[0], users[0], parts)
+    return Scope(scopes[0], makers[0], users[0], parts)
 
 
 @PRIMITIVES.register
@@ -222,8 +222,8 @@ class ComputeAt(Primitive):
         name, var = str(arguments[0]), str(arguments[1])
         own = f"_{arguments[2]}" if len(arguments) > 2 else ""
         loop, b = program.loop(var), program.buffer(name)
-        home = home_of(program, name)
-        made, user = home.maker, home.user
+        scope = scope_of(program, name)
+        made, user = scope.maker, scope.user
         if not stands_in(loop, user):
             raise RefusedError(f"`{var}` is not in the statement that reads {name}")
         if loop.kind != "each":
@@ -236,7 +236,7 @@ class ComputeAt(Primitive):
             fresh(program, f"{name}{own}")
         if written_by(made) - own_buffers(made) != {name}:
             raise RefusedError(f"what computes {name} writes more than that")
-        if any(a.buffer in home.changed() for how, a in touches(made) if how == "read"):
+        if any(a.buffer in scope.changed() for how, a in touches(made) if how == "read"):
             raise RefusedError(f"what computes {name} reads what changes before")
         loops, inner = nest_of(made)
         nest = list(map(plain, loops))
@@ -263,8 +263,8 @@ class ComputeAt(Primitive):
         body = Alloc(replace(b, name=name + own, shape=shape), with_accesses(seq(maker, loop.body), shrunk))
         if others:
             return with_loop(program, loop, replace(loop, body=body))
-        rest = seq(*(exchanged(p, loop, replace(loop, body=body)) for p in home.parts if p is not made))
-        return replace(program, body=exchanged(program.body, home.alloc, rest))
+        rest = seq(*(exchanged(p, loop, replace(loop, body=body)) for p in scope.parts if p is not made))
+        return replace(program, body=exchanged(program.body, scope.alloc, rest))
 
     def _counted(self, b: Buffer, made: Statement, nest: list[For]) -> dict[int, For]:
         """By dimension, the outer loop of what makes a buffer that counts it, and counts nothing else of it."""
@@ -287,16 +287,16 @@ class Inline(Primitive):
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         b = program.buffer(str(arguments[0]))
-        home = home_of(program, b.name)
-        loops, inner = nest_of(home.maker)
+        scope = scope_of(program, b.name)
+        loops, inner = nest_of(scope.maker)
         if not isinstance(inner, Assign) or not isinstance(inner.value, Access):
             raise RefusedError(f"{b.name} is no plain copy")
         source, index = inner.value, inner.target.index
         if index != tuple(Affine.of(f.var) for f in loops):
             raise RefusedError(f"{b.name} is not copied element by element")
-        if source.buffer in home.changed():
+        if source.buffer in scope.changed():
             raise RefusedError(f"{source.buffer} changes before {b.name} is read")
-        not_held(home.user, b.name)
+        not_held(scope.user, b.name)
 
         def straight(a: Access) -> Access:
             if a.buffer != b.name:
@@ -304,5 +304,5 @@ class Inline(Primitive):
             values = {f.var: i for f, i in zip(loops, a.index, strict=True)}
             return Access(source.buffer, tuple(i.at(values) for i in source.index))
 
-        rest = seq(*(with_accesses(p, straight) for p in home.parts if p is not home.maker))
-        return replace(program, body=exchanged(program.body, home.alloc, rest))
+        rest = seq(*(with_accesses(p, straight) for p in scope.parts if p is not scope.maker))
+        return replace(program, body=exchanged(program.body, scope.alloc, rest))

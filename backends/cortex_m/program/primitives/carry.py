@@ -103,13 +103,13 @@ class Carry(Primitive):
         """The tree with a buffer made right behind what makes another one, or first, where that is an input."""
         if p.memory == "in":
             return Alloc(new, seq(made, body))
-        (home,) = [s for s in walk(body) if isinstance(s, Alloc) and s.buffer.name == p.name]
-        if not isinstance(home.body, Seq) or p.name not in written_by(home.body.body[0]):
+        (scope,) = [s for s in walk(body) if isinstance(s, Alloc) and s.buffer.name == p.name]
+        if not isinstance(scope.body, Seq) or p.name not in written_by(scope.body.body[0]):
             raise RefusedError(f"{p.name} is not made beside what reads it")
-        first, *rest = home.body.body
+        first, *rest = scope.body.body
         if any(p.name in written_by(s) for s in rest):
             raise RefusedError(f"{p.name} is written once more")
-        return exchanged(body, home, Alloc(p, seq(first, Alloc(new, seq(made, *rest)))))
+        return exchanged(body, scope, Alloc(p, seq(first, Alloc(new, seq(made, *rest)))))
 
 
 def factors_of(program: Program, add: Reduce, loop: For) -> tuple[Access, Access]:
@@ -207,9 +207,9 @@ class Bind(Primitive):
                 value = with_part(value, v, Access(new, tuple(a.index[d] - windows[d].base for d in kept)))
             return type(s)(s.target, value)
 
-        body, homes = loop.body, list[Alloc]()
+        body, scopes = loop.body, list[Alloc]()
         while isinstance(body, Alloc):
-            homes.append(body)
+            scopes.append(body)
             body = body.body
         parts = list(body.body) if isinstance(body, Seq) else [body]
         first = next(number for number, part in enumerate(parts) if mapped(part, one) != part)
@@ -217,6 +217,6 @@ class Bind(Primitive):
             raise RefusedError(f"{name} changes in `{var}`")
         after = [mapped(part, one) for part in parts[first:]]
         changed: Statement = seq(*parts[:first], Alloc(buffer, seq(copies, *after)))
-        for home in reversed(homes):
-            changed = Alloc(home.buffer, changed)
+        for scope in reversed(scopes):
+            changed = Alloc(scope.buffer, changed)
         return with_loop(program, loop, replace(loop, body=changed))

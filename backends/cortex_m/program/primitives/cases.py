@@ -97,11 +97,11 @@ class Once(Primitive):
             raise RefusedError(f"`{loop.var}` in `{outer.var}` does not write one buffer")
         (name,) = written
         b = program.buffer(name)
-        home = next((s for s in walk(outer.body) if isinstance(s, Alloc) and s.buffer.name == name), None)
+        scope = next((s for s in walk(outer.body) if isinstance(s, Alloc) and s.buffer.name == name), None)
         outside = around_of(loop, outer.body) or ()
-        if home is not None and outside:
+        if scope is not None and outside:
             raise RefusedError(f"`{loop.var}` does not stand right in `{outer.var}`")
-        if b.memory != "scratch" or (home is not None and home is not outer.body):
+        if b.memory != "scratch" or (scope is not None and scope is not outer.body):
             raise RefusedError(f"{name} does not live right in `{outer.var}`")
         not_held(outer.body, name)
         differs = [a for _, a in touches(outer.body) if a.buffer == name or a in {each for _, each in touches(loop)}]
@@ -117,7 +117,7 @@ class Once(Primitive):
                 (mine if own else others).update(elements_of(b.address(use.access.index), use.loops))
         if mine & others:
             raise RefusedError(f"others write what `{loop.var}` writes of {name}")
-        body = outer.body if home is None else home.body
+        body = outer.body if scope is None else scope.body
         rest = replace(outer, body=exchanged(body, loop, seq()))
         moved = seq(loop, rest)
-        return replace(program, body=exchanged(program.body, outer, moved if home is None else Alloc(b, moved)))
+        return replace(program, body=exchanged(program.body, outer, moved if scope is None else Alloc(b, moved)))

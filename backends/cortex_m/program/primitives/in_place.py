@@ -47,8 +47,8 @@ class InPlace(Primitive):
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         b, suffix = program.buffer(str(arguments[0])), f"_{arguments[1]}"
-        home, around = _home_of(program, b)
-        maker, *users = home.body.body if isinstance(home.body, Seq) else (home.body,)
+        scope, around = _scope_of(program, b)
+        maker, *users = scope.body.body if isinstance(scope.body, Seq) else (scope.body,)
         copy = _copy_of(maker, b)
         source = program.buffer(copy.source.buffer)
         if source.dtype != b.dtype:
@@ -61,8 +61,8 @@ class InPlace(Primitive):
             raise RefusedError(f"{b.name} never lies in {source.name}")
         straight = mapped(with_accesses(seq(*users), copy.straight), lambda s: _reaching(s, source))
         if not always:
-            straight = If(inside, renamed(program, straight, suffix), home)
-        return replace(program, body=exchanged(program.body, home, straight))
+            straight = If(inside, renamed(program, straight, suffix), scope)
+        return replace(program, body=exchanged(program.body, scope, straight))
 
 
 def _reaching(s: Statement, source: Buffer) -> Statement:
@@ -98,20 +98,20 @@ def _does(row: Row) -> tuple[object, ...]:
     return row.lanes, row.meaning, row.formals, row.apart, row.gathers, row.inner, row.dense
 
 
-def _home_of(program: Program, b: Buffer) -> tuple[Alloc, tuple[For | If, ...]]:
+def _scope_of(program: Program, b: Buffer) -> tuple[Alloc, tuple[For | If, ...]]:
     """Where a buffer lives, and what stands around that.
 
     Raises:
         RefusedError: it is an argument, or lives in several places.
     """
-    homes = [
+    scopes = [
         (s, around)
         for s, around in under(program.body, name=b.name)
         if isinstance(s, Alloc) and s.buffer.name == b.name
     ]
-    if len(homes) != 1:
+    if len(scopes) != 1:
         raise RefusedError(f"{b.name} is not made in one place")
-    return homes[0]
+    return scopes[0]
 
 
 class _Copy(NamedTuple):

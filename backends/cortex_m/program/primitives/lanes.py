@@ -33,15 +33,15 @@ class InLanes(Primitive):
     takes = ("loop", "plain", "lanes")
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
-        home, loop = program.loop(str(arguments[0])), plain(program.loop(str(arguments[1])))
+        outer, loop = program.loop(str(arguments[0])), plain(program.loop(str(arguments[1])))
         each = int(arguments[2])
         if each not in _LANES or loop.step != 1 or (loop.extent > each and loop.extent % each):
             raise RefusedError(f"`{loop.var}` of {loop.extent} by {loop.step} is no vectors of {each} lanes")
-        if not stands_in(loop, home.body):
-            raise RefusedError(f"`{loop.var}` does not stand in `{home.var}`")
+        if not stands_in(loop, outer.body):
+            raise RefusedError(f"`{loop.var}` does not stand in `{outer.var}`")
         if why := why_not_apart(program, loop, loop.var):
             raise RefusedError(why)
-        spread, bits = SpreadNumbers(program, home), VECTOR // each
+        spread, bits = SpreadNumbers(program, outer), VECTOR // each
         forms, made = LaneForms(program, loop, bits, _assignments(program, loop)), list[LaneVectors]()
         for first in range(0, loop.extent, each):
             made.append(LaneVectors(dict(program.buffers), spread, f"{loop.var}{first // each}"))
@@ -52,7 +52,7 @@ class InLanes(Primitive):
         fresh(program, *(buffer.name for buffer in buffers), *spread.made)
         for buffer in reversed(buffers):
             found = Alloc(buffer, found)
-        program = with_loop(program, home, spread.before(home, exchanged(home.body, loop, found)))
+        program = with_loop(program, outer, spread.before(outer, exchanged(outer.body, loop, found)))
         buffers = [*program.arguments, *spread.constants]
         return without_unread(Program(tuple(buffers), program.body, (*program.host, *spread.derived)))
 

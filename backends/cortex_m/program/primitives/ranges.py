@@ -11,10 +11,10 @@ from tosaic.backends.cortex_m.program.primitives.dims import not_held
 from tosaic.backends.cortex_m.program.primitives.loops import with_loop
 from tosaic.backends.cortex_m.program.rewriting import (
     around_of,
-    joined,
     loops_of,
     mapped,
     own_touches,
+    reduced,
     tables_of,
     under,
     with_accesses,
@@ -65,8 +65,8 @@ def range_of(program: Program, value: Value) -> Range:
                 return low + least, high + most
             if name == "sub":
                 return low - most, high - least
-            join = max if name == "max" else min
-            return join(low, least), join(high, most)
+            narrowed = max if name == "max" else min
+            return narrowed(low, least), narrowed(high, most)
         case Op(name="sat8" | "low"):
             return _of("i8")
         case Op(name="sat16" | "low_half"):
@@ -75,13 +75,13 @@ def range_of(program: Program, value: Value) -> Range:
 
 
 def _written(program: Program, b: Buffer) -> Range:
-    """What can stand in a buffer of scratch memory: what is assigned, or joined, and what is added up."""
+    """What can stand in a buffer of scratch memory: what is assigned, or reduced, and what is added up."""
     (below, above), lows, highs = _added(program, b), list[int](), list[int]()
     for s in program.statements:
         if isinstance(s, Instr) and any(o.buffer == b.name for o in s.operands):
             return _of(b.dtype)
         if isinstance(s, Assign) and s.target.buffer == b.name:
-            low, high = range_of(program, joined(s)[1])
+            low, high = range_of(program, reduced(s)[1])
             lows, highs = [*lows, low], [*highs, high]
     return min(lows, default=0) + below, max(highs, default=0) + above
 
@@ -89,8 +89,8 @@ def _written(program: Program, b: Buffer) -> Range:
 def _added(program: Program, b: Buffer) -> Range:
     """What may be added to an element of a buffer of scratch memory, and on the way to it."""
     below, above = 0, 0
-    home = next(s for s in program.statements if isinstance(s, Alloc) and s.buffer.name == b.name)
-    for s, around in under(home):
+    scope = next(s for s in program.statements if isinstance(s, Alloc) and s.buffer.name == b.name)
+    for s, around in under(scope):
         if isinstance(s, Reduce) and s.target.buffer == b.name:
             low, high = range_of(program, s.value)
             times = math.prod(f.iterations for f in loops_of(around) if not any(i[f.var] for i in s.target.index))

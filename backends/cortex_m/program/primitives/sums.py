@@ -186,8 +186,8 @@ class Part(Primitive):
         value = next((v for v in parts if v is not statement.value), parts[0])
         if not holds(dtype, held(value, program)) or memory not in ("scratch", *REGISTERS):
             raise RefusedError(f"`{dtype}` in `{memory}` does not hold a `{op}`")
-        home = self._home(loop.body, statement, {a.buffer for a in accesses(value)})
-        if home is None:
+        around = self._around(loop.body, statement, {a.buffer for a in accesses(value)})
+        if around is None:
             raise RefusedError(f"what `{op}` takes is made in an iteration of `{var}`")
         counted = [f for f in loops if any(i[f.var] for a in accesses(value) for i in a.index)]
         if any(plain(f).step != 1 for f in counted):
@@ -200,13 +200,13 @@ class Part(Primitive):
         made = at(Assign(Access(new, index), value), {old: Affine.of(name) for old, name in names.items()})
         copies = nested(made, **{names[f.var]: f.extent for f in counted})
         used = Assign(statement.target, with_part(statement.value, value, Access(new, index)))
-        last, rest = self._last(loop.body, home), exchanged(home, statement, used)
+        last, rest = self._last(loop.body, around), exchanged(around, statement, used)
         if {a.buffer for a in accesses(used.value)} & (own_buffers(last) | written_by(last)):
-            last = home
-        body = Alloc(buffer, seq(exchanged(last, home, copies), rest))
+            last = around
+        body = Alloc(buffer, seq(exchanged(last, around, copies), rest))
         return with_loop(program, loop, replace(loop, body=exchanged(loop.body, last, body)))
 
-    def _home(self, iteration: Statement, statement: Statement, read: set[str]) -> Statement | None:
+    def _around(self, iteration: Statement, statement: Statement, read: set[str]) -> Statement | None:
         """The largest part of an iteration that holds a statement, and makes nothing of what is read; None where there
         is none that runs once an iteration."""
         while read & (own_buffers(iteration) | written_by(iteration)):
@@ -219,14 +219,14 @@ class Part(Primitive):
                     return None
         return iteration
 
-    def _last(self, iteration: Statement, home: Statement) -> Statement:
-        """The largest part of an iteration that `home` is the last statement of."""
+    def _last(self, iteration: Statement, around: Statement) -> Statement:
+        """The largest part of an iteration that `around` is the last statement of."""
         found = iteration
-        while isinstance(iteration, Alloc | Seq) and iteration is not home:
+        while isinstance(iteration, Alloc | Seq) and iteration is not around:
             inner = (
                 iteration.body
                 if isinstance(iteration, Alloc)
-                else next(p for p in iteration.body if stands_in(home, p))
+                else next(p for p in iteration.body if stands_in(around, p))
             )
             if isinstance(iteration, Seq) and inner is not iteration.body[-1]:
                 found = inner

@@ -1,7 +1,7 @@
 """Products of two activations for cores with vectors: what schedules of MATMUL have beside those of CONV2D.
 
-A block of columns of the second operand is copied to scratch memory, by columns, in the order in which its sums are
-finished. What zero points add to the sums is `Z` by column and `T` by row. Names are those of `program.algorithms`.
+A block of columns of the second operand is copied to scratch memory, by columns, in the order of the epilogue. What
+zero points add to the sums is `Z` by column and `T` by row. Names are those of `program.algorithms`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def narrowed_terms(part: RowPart) -> Iterator[str]:
     if part.over_pixels:
         around = part.pixel
     else:
-        around = part.finished if part.shared == part.pixel else part.pixel
+        around = part.epilogue if part.shared == part.pixel else part.pixel
     yield f"stage(T, {around}, tr, r)"
     if part.shared and around == part.pixel and not part.over_pixels:
         yield "unroll(tr0)"

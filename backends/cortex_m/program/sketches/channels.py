@@ -66,7 +66,7 @@ class LinedWindows:
     Args:
         channels: of the image.
         kernel: rows and columns of a window.
-        count: lanes of a vector while sums are finished: eight, even and odd ones in registers of their own, or four.
+        count: lanes of a vector in the epilogue: eight, even and odd ones in registers of their own, or four.
         padded: whether windows reach beyond rows, and beyond columns.
         once: whether each of the `weights` is read once, or each element of the `image` as well.
         copied: whether weights are copied to scratch memory.
@@ -120,7 +120,7 @@ class LinedWindows:
         if isinstance(self.result, RowResult):
             return dict(zip(("max", "min"), self.result.bounds, strict=False))
         names = {"max": "least_half", "min": "most_half"}
-        return {join: names[join] for join in _BOUNDS[self.result.bounds]}
+        return {op: names[op] for op in _BOUNDS[self.result.bounds]}
 
     @property
     def lanes(self) -> int:
@@ -183,7 +183,7 @@ def lined(t: LinedWindows) -> Iterator[str]:
         yield from _copied(t)
     for part, regions in parts:
         for region in regions:
-            yield from _finished(part, region)
+            yield from _epilogue(part, region)
         yield from _factors(part)
         for region in regions:
             yield from _added(part, region)
@@ -253,7 +253,7 @@ def _copied(t: LinedWindows) -> Iterator[str]:
     yield from ("merge_dims(w)", *copied("w", "b", "wc", size, 4 if t.dtype == "f32" else _BYTES, t.isa))
 
 
-def _finished(part: ChannelPart, region: TileRegion) -> Iterator[str]:
+def _epilogue(part: ChannelPart, region: TileRegion) -> Iterator[str]:
     """From sums to results: of eight, even and odd ones are scaled in vectors of their own."""
     t, name, dims = part.what, region.name, len(region.tile)
     lane, made = f"nl{part.behind}{region.names}", "out"
@@ -261,8 +261,8 @@ def _finished(part: ChannelPart, region: TileRegion) -> Iterator[str]:
         yield from _spread(part, region, [lane] * 2)
     if not t.halves:
         return
-    for join, letter in zip(reversed(list(t.bounds)), "DC", strict=False):
-        yield f"part({made}, {join}, {region.turned}, {letter}{name}, q, i16)"
+    for op, letter in zip(reversed(list(t.bounds)), "DC", strict=False):
+        yield f"part({made}, {op}, {region.turned}, {letter}{name}, q, i16)"
         made = f"{letter}{name}"
     each = f"E{name}"
     yield f"part({made}, sat16, {region.turned}, {each}, q, i16)"

@@ -41,7 +41,7 @@ class ChannelLanes:
     """Channels in lanes.
 
     Args:
-        dtype: of a lane while elements are joined.
+        dtype: of a lane while elements are reduced.
         count: lanes of a vector.
         channels: of the image.
         vectors: of channels in an iteration.
@@ -94,7 +94,7 @@ def lengthened(lanes: ChannelLanes, sums: str) -> Iterator[str]:
         yield f"lengthen({sums}, 3, {lanes.count})"
 
 
-def finished(
+def epilogue(
     lanes: ChannelLanes, placed: str, around: str, inner: str, outer: str, region: str, *, uniform: bool = True
 ) -> Iterator[str]:
     """The steps that let vectors of sums become results.

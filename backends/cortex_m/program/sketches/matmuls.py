@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tosaic.backends.cortex_m.program.sketches.products import Tile, blocked, constants, finished, summed
+from tosaic.backends.cortex_m.program.sketches.products import Tile, blocked, constants, epilogue, summed
 
 
 def thumb_matmul(tile: Tile, high: bool, parts: int = 1) -> Iterator[str]:
@@ -62,7 +62,7 @@ def _results(tile: Tile, parts: int) -> Tile:
 
 def _begun(tile: Tile, high: bool, parts: int) -> Iterator[str]:
     """Tiles of results, and the sums of an image."""
-    yield from finished(_results(tile, parts), high)
+    yield from epilogue(_results(tile, parts), high)
     yield from ("compute_at(S, v)", "compute_at(Q, v)")
 
 

@@ -16,9 +16,9 @@ from tosaic.backends.cortex_m.program.sketches.row_parts import RowPart, row_par
 from tosaic.backends.cortex_m.program.sketches.row_sums import in_order
 from tosaic.backends.cortex_m.program.sketches.rows import (
     block,
-    finish,
-    finish_hoisted,
-    finish_selected,
+    epilogue,
+    epilogue_hoisted,
+    epilogue_selected,
     numbers,
     values,
 )
@@ -84,17 +84,17 @@ def nibble_rows(s: NibbleRows) -> Iterator[str]:
     yield from numbers(s.rows)
     yield "stage(upper_half, b, uh, r)"
     for part in parts:
-        yield from finish(part)
+        yield from epilogue(part)
         yield from _sums(s, part)
     if s.copied:
         yield from moved("a", "c", "cc", s.rows.depth, LANES)
     for part in parts:
         yield from block(_around(s, part), _turned(s, part), s.iterations(part))
-        yield from finish_selected(part)
+        yield from epilogue_selected(part)
     for part in parts:
         if s.rows.ahead and s.iterations(part) > 1:
             yield f"hoist({_turned(s, part)}, {s.rows.ahead})"
-        yield from finish_hoisted(part)
+        yield from epilogue_hoisted(part)
 
 
 def _own(part: RowPart, name: str) -> str:
@@ -118,7 +118,7 @@ def _turned(s: NibbleRows, part: RowPart) -> str:
 
 
 def _sums(s: NibbleRows, part: RowPart) -> Iterator[str]:
-    """The sums of a part, in the order in which they are finished."""
+    """The sums of a part, in the order of the epilogue."""
     w, factors, total, k = (part.named(name) for name in ("w", "factors", "S", "k"))
     iteration, each, width = _own(part, "sj"), _own(part, "sc"), s.width(part)
     yield from in_order(part, w, factors)

@@ -9,7 +9,7 @@ from tosaic.backends.cortex_m.program.assembly import GENERAL
 from tosaic.backends.cortex_m.program.sketches.depthwise import Strip, copied_pixels
 
 _MOST_PAIRS = 3
-"""Pairs of sums that C finishes in registers."""
+"""Pairs of sums whose epilogue C has in registers."""
 
 
 def paired_depthwise(geometry: Geometry, multiples: int, strip: Strip) -> Iterator[str]:
@@ -109,7 +109,7 @@ def patch(g: Geometry, strip: Strip) -> list[int]:
 
 def fits(g: Geometry, strip: Strip) -> bool:
     """Whether registers hold a row or a column of weights and a pixel beside the sums of a tile, which are few enough
-    for C to finish them without the stack."""
+    for C to make results of them without the stack."""
     return strip.pixels <= _MOST_PAIRS and 2 * strip.pixels + 2 + g.kernel[0 if strip.down else 1] + 1 <= GENERAL
 
 
@@ -121,7 +121,7 @@ def is_held(g: Geometry, strip: Strip) -> bool:
 
 
 def cost_of(g: Geometry, strip: Strip) -> float:
-    """About the cycles of a product of a tile of pairs, in units of three: loads, products, and a tile's finish."""
+    """About the cycles of a product of a tile of pairs, in units of three: loads, products, and a tile's epilogue."""
     taps, others = g.kernel[0 if strip.down else 1], g.kernel[1 if strip.down else 0]
     places, products = len(patch(g, strip)), 2 * strip.pixels * taps
     loads = taps + 1 + places * (1 if is_held(g, strip) else 2)

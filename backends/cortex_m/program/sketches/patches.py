@@ -22,7 +22,7 @@ def patched(t: Patched) -> Iterator[str]:
     yield from _tiles(t)
     yield from _strips(t)
     yield from _deep_sums(t) if t.deep else _large_sums(t) if t.large else _sums(t)
-    yield from _finish(t)
+    yield from _epilogue(t)
     copies = [StripCopy(t, group) for group in range(t.groups)]
     if t.groups > 1:
         yield from _grouped(t)
@@ -163,7 +163,7 @@ def _laid_out(t: Patched) -> Iterator[str]:
         yield "merge_dims(w, 0)"
 
 
-def _finish(t: Patched) -> Iterator[str]:
+def _epilogue(t: Patched) -> Iterator[str]:
     """From four sums to results, which lie apart."""
     lanes = t.lanes[-1]
     if t.paired:

@@ -1,6 +1,6 @@
 """Sketches of pools with large windows, for cores with vectors.
 
-`walked` lets the hardware loop go over a window; `stepped` joins a row of a window at a time to sums in memory.
+`walked` lets the hardware loop go over a window; `stepped` reduces a row of a window at a time to sums in memory.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tosaic.backends.cortex_m.program.sketches.lanes import ChannelLanes, begun, finished, lengthened
+from tosaic.backends.cortex_m.program.sketches.lanes import ChannelLanes, begun, epilogue, lengthened
 from tosaic.backends.cortex_m.program.sketches.tiles import TiledAxis
 
 
@@ -48,7 +48,7 @@ def walked(w: WalkedWindow) -> Iterator[str]:
         yield f"stage({lanes.average.factors[0]}, b, {lanes.average.factors[0]}_g, r)"
     around = "nv" if lanes.vectors > 1 else "n"
     yield from lengthened(lanes, "S")
-    yield from finished(lanes, "place(S, q)", around, "nl", "x", "")
+    yield from epilogue(lanes, "place(S, q)", around, "nl", "x", "")
     yield from ("distribute(sn)", "reorder(snb, ky)", "reorder(snb, kx)")
     if w.fused and w.kernel[0] > 1:
         yield "fuse(ky, kx)"
@@ -78,7 +78,7 @@ class SteppedWindow:
 
 
 def stepped(s: SteppedWindow) -> Iterator[str]:
-    """The steps of a schedule that joins a row of a window at a time."""
+    """The steps of a schedule that reduces a row of a window at a time."""
     yield from begun(s.lanes, alone=True)
     yield from s.across.split("x", "")
     alone = len(s.across.parts) == 1
@@ -93,7 +93,7 @@ def _stepped(s: SteppedWindow, names: str, region: str) -> Iterator[str]:
     yield from lengthened(lanes, sums)
     iteration = f"nv{names}"
     placed = f"stage({sums}, {iteration}, V{region}, q)"
-    yield from finished(lanes, placed, iteration, f"nl{names}", f"x{names}", region, uniform=False)
+    yield from epilogue(lanes, placed, iteration, f"nl{names}", f"x{names}", region, uniform=False)
     yield from (f"select({iteration}, mve)", f"block({iteration})")
     yield f"distribute({lane})"
     lane = f"{lane}b"

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tosaic.backends.cortex_m.program.sketches.lanes import ChannelLanes, begun, finished, lengthened
+from tosaic.backends.cortex_m.program.sketches.lanes import ChannelLanes, begun, epilogue, lengthened
 from tosaic.backends.cortex_m.program.sketches.tiles import ImageTiles, TileRegion, turned
 
 
@@ -58,4 +58,4 @@ def _region(t: TiledWindows, region: TileRegion) -> Iterator[str]:
     sums = f"S_{region.name}" if region.name else "S"
     around = region.tile[0] if region.tile else iteration
     yield from lengthened(lanes, sums)
-    yield from finished(lanes, f"place({sums}, q)", around, f"nl{names}", region.outer, region.name)
+    yield from epilogue(lanes, f"place({sums}, q)", around, f"nl{names}", region.outer, region.name)

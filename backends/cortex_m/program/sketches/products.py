@@ -104,7 +104,7 @@ _ITERATION = 20
 """Cycles of an iteration of a loop of C around a block, where the registers of the block are saved."""
 
 
-def finished(tile: Tile, high: bool) -> Iterator[str]:
+def epilogue(tile: Tile, high: bool) -> Iterator[str]:
     """Tiles of results, with the constants of a channel in registers."""
     if high:
         yield "rewrite(out, high)"
@@ -187,7 +187,7 @@ def _of_halves(tile: Tile, high: bool, left: str, whole: bool, padded: bool) -> 
     depth = -(-tile.depth // (4 * tile.unroll)) * 4 * tile.unroll
     if depth > tile.depth:
         yield f"pad(k, {4 * tile.unroll})"
-    yield from finished(tile, high)
+    yield from epilogue(tile, high)
     yield from summed(tile, left.replace("a", ""))
     channels = tile.channels > 1
     yield from ("split(k, kl, 4)", "split(kl, ke, 2)")
@@ -231,7 +231,7 @@ def _factors(tile: Tile, copied: bool) -> Iterator[str]:
 def carried_dense(tile: Tile, copied: bool) -> Iterator[str]:
     """A dense layer whose weights lie two in a half, so that one instruction widens four of them."""
     yield from _carried(copied)
-    yield from finished(tile, True)
+    yield from epilogue(tile, True)
     yield from ("compute_at(S, n)", "place(S, r)")
     if tile.channels > 1:
         yield from ("distribute(sn)", "reorder(snb, k)", "unroll(sn)")
@@ -253,7 +253,7 @@ def carried_conv2d(tile: Tile, copied: bool) -> Iterator[str]:
     """CONV2D of several pixels whose weights lie two in a half: a word of weights serves all pixels of a tile as it is,
     and once more when two of its bytes are widened."""
     yield from _carried(copied)
-    yield from finished(tile, True)
+    yield from epilogue(tile, True)
     yield from ("compute_at(S, x)", "compute_at(V, x)", *(["compute_at(P, x)"] if copied else []))
     yield from ("compute_at(S, n)", "place(S, r)")
     loops = [f"s{name}" for name, extent in (("x", tile.pixels), ("n", tile.channels)) if extent > 1]
@@ -295,7 +295,7 @@ def scalar_conv2d(tile: Tile, high: bool, copied: bool) -> Iterator[str]:
         copied: whether windows are copied first; else they are pixels, which are read where they lie.
     """
     yield from _windows(copied)
-    yield from finished(tile, high)
+    yield from epilogue(tile, high)
     yield from summed(tile, "P" if copied else "")
     yield from tile.turned()
     if tile.channels > 1:
@@ -312,7 +312,7 @@ def thumb_conv2d(tile: Tile, high: bool, channels: int) -> Iterator[str]:
         channels: of a pixel of the input.
     """
     yield from ("fuse(ky, kx)", "fuse(kx, k)", "widen(P, i32)")
-    yield from finished(tile, high)
+    yield from epilogue(tile, high)
     yield from summed(tile, "P", "h")
     yield from tile.turned()
     if tile.channels > 1:

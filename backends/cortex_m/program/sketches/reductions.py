@@ -20,7 +20,7 @@ class Rows:
     Args:
         rows, length: how many there are, and their elements.
         lanes: elements of a vector.
-        again: whether an element may be joined twice.
+        again: whether an element may be reduced twice.
         dtype: of an element.
         together: rows, or vectors of a row, in an iteration.
         ahead: loads that run an iteration ahead.

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from tosaic.backends.cortex_m.program.tree import BYTES, REGISTERS
 
 LANES = 16
-"""Bytes of a vector, and results of an iteration of the finish."""
+"""Bytes of a vector, and results of an iteration of the epilogue."""
 FOUR = 4
 """Words of a vector."""
 VECTORS = 8
@@ -48,7 +48,7 @@ class RowResult:
 
     Args:
         form: `rounded` where every shift can be 31, `doubled` where none is below 32, else `shifted`; `joined` of sums
-            of 48 bits, which no vector finishes.
+            of 48 bits, which no vector brings to results.
         element: the type of a result.
         clamped, table: whether results have bounds, and whether those of bytes are looked up.
         uniform: whether all channels have one scale.
@@ -114,7 +114,7 @@ class RowResult:
 
     @property
     def factors(self) -> tuple[str, ...]:
-        """What a channel has of its own to finish sums with, in the order of its use."""
+        """What a channel has of its own to make results of sums with, in the order of its use."""
         return (*(("Z",) if self.terms else ()), *self.constants)
 
     @property
@@ -249,8 +249,8 @@ class PixelRows:
         repeats: of the sums in registers in an iteration.
         unroll: vectors of the depth in an iteration of a hardware loop over it; 0 where that goes over channels.
         held: vectors of each pixel that stay in registers.
-        finish: vectors of results in an iteration.
-        ahead, finish_ahead: loads that run an iteration ahead.
+        epilogue_unroll: vectors of results in an iteration.
+        ahead, epilogue_ahead: loads that run an iteration ahead.
         copied: whether what a block of channels reads of constants is copied to scratch memory.
         strip: how windows of several pixels are read; None where each is one pixel of the image.
         constant: whether the host lays the weights out; else they are the second operand of a MATMUL, a part of which
@@ -273,9 +273,9 @@ class PixelRows:
     repeats: int
     unroll: int
     held: int
-    finish: int
+    epilogue_unroll: int
     ahead: int
-    finish_ahead: int
+    epilogue_ahead: int
     copied: bool = False
     strip: ImageStrip | None = None
     constant: bool = True

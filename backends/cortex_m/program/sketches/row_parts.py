@@ -51,9 +51,9 @@ class RowPart:
         return self.loop if self.block == self.channels else f"{self.loop}m"
 
     @property
-    def finish(self) -> int:
+    def epilogue_unroll(self) -> int:
         """Vectors of results in an iteration."""
-        return self.s.finish if self.block % (LANES * self.s.finish) == 0 else 1
+        return self.s.epilogue_unroll if self.block % (LANES * self.s.epilogue_unroll) == 0 else 1
 
     @property
     def pixel(self) -> str:
@@ -61,8 +61,8 @@ class RowPart:
         return f"{self.s.pixel}{self.behind}" if self.s.pixel else ""
 
     @property
-    def finished(self) -> str:
-        """The loop of which an iteration is one block, of the finish of a block of channels."""
+    def epilogue(self) -> str:
+        """The loop of which an iteration is one block, of the epilogue of a block of channels."""
         return f"{self.inner}b"
 
     @property
@@ -71,7 +71,7 @@ class RowPart:
         vectors = self.block // FOUR
         if vectors <= FOUR:
             return max(1, vectors)
-        return self.s.finish if vectors % self.s.finish == 0 else 1
+        return self.s.epilogue_unroll if vectors % self.s.epilogue_unroll == 0 else 1
 
     @property
     def shared(self) -> str:
@@ -82,10 +82,10 @@ class RowPart:
 
     @property
     def over_pixels(self) -> bool:
-        """Whether a hardware loop of the finish of whole vectors goes over pixels, as one iteration takes all
+        """Whether a hardware loop of the epilogue of whole vectors goes over pixels, as one iteration takes all
         channels."""
         s = self.s
-        return self.block == LANES * self.finish and s.share < s.together and s.together % s.share == 0
+        return self.block == LANES * self.epilogue_unroll and s.share < s.together and s.together % s.share == 0
 
     @property
     def unrolled(self) -> int:
@@ -97,33 +97,33 @@ class RowPart:
 
     @property
     def ahead(self) -> int:
-        """Loads of the finish that run an iteration ahead: of pixels with factors that stay sums alone are loaded, as
+        """Loads of the epilogue that run an iteration ahead: of pixels with factors that stay sums alone are loaded, as
         far as there are registers."""
         s = self.s
         if self.whole or not self.pixel:
-            return s.finish_ahead
+            return s.epilogue_ahead
         free = VECTORS - len(s.result.factors) - len(s.result.bounds) - s.result.narrowed
-        return min(s.finish_ahead, self.unrolled, free - 1)
+        return min(s.epilogue_ahead, self.unrolled, free - 1)
 
     @property
-    def finishes(self) -> list[tuple[str, str, int]]:
-        """The blocks of its finish: the loop of which an iteration is one, its hardware loop, and the iterations of
+    def epilogues(self) -> list[tuple[str, str, int]]:
+        """The blocks of its epilogue: the loop of which an iteration is one, its hardware loop, and the iterations of
         that."""
         if self.s.parts:
             return []
         if self.whole and self.over_pixels:
-            return [(self.finished, self.pixel, self.s.together // self.s.share)]
+            return [(self.epilogue, self.pixel, self.s.together // self.s.share)]
         if self.whole:
-            return [(self.finished, "nf", self.block // (LANES * self.finish))]
+            return [(self.epilogue, "nf", self.block // (LANES * self.epilogue_unroll))]
         whole, left = divmod(self.block, FOUR)
         behind = "_t" * (whole > 0)
         if self.pixel:
             iterations = self.s.together // self.unrolled
-            names = [(self.finished, self.pixel)] * (whole > 0)
-            names += [(f"{self.finished}{behind}", f"{self.pixel}{behind}")] * (left > 0)
+            names = [(self.epilogue, self.pixel)] * (whole > 0)
+            names += [(f"{self.epilogue}{behind}", f"{self.pixel}{behind}")] * (left > 0)
             return [(*each, iterations) for each in names]
-        found = [(self.finished, "nq", whole // self.fours)] if whole else []
-        return found + ([(f"{self.finished}{behind}", "", 1)] if left else [])
+        found = [(self.epilogue, "nq", whole // self.fours)] if whole else []
+        return found + ([(f"{self.epilogue}{behind}", "", 1)] if left else [])
 
     @cached_property
     def groups(self) -> list[SumGroup]:

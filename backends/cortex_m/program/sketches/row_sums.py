@@ -11,7 +11,7 @@ from tosaic.backends.cortex_m.program.sketches.strips import brought
 
 
 def row_sums(part: RowPart) -> Iterator[str]:
-    """The sums of a part, in the order in which they are finished."""
+    """The sums of a part, in the order of the epilogue."""
     w = part.named("w")
     yield from in_order(part, *([w] if part.s.constant else []), *(["bias"] if part.s.result.begun else []))
     packed = part.s.constant and (part.whole or part.behind != "")
@@ -41,7 +41,7 @@ def row_sums(part: RowPart) -> Iterator[str]:
 
 
 def in_order(part: RowPart, *constants: str) -> Iterator[str]:
-    """The loop over the channels of a part, and its constants, in the order in which results are finished."""
+    """The loop over the channels of a part, and its constants, in the order of the epilogue."""
     loop = part.inner
     if part.s.parts > 1:
         yield f"reorder({loop}, sp)"
@@ -70,7 +70,7 @@ def sums_in_place(part: RowPart) -> Iterator[str]:
     yield from [f"distribute(sx{own})"] * (each != "")
     yield f"split({part.loop}m, {columns}, {part.columns_apart})"
     if part.whole and s.pairs:
-        # Those of two columns that lie side by side in the order of the finish.
+        # Those of two columns that lie side by side in the order of the epilogue.
         yield from ("split(ti, tc, 2)", "reorder(tc, tq)", "reorder(tc, th)", "distribute(tc)", "merge(tcb, tcd)")
     yield from (f"stage({part.named('S')}, {inner}, R{own}, r)", f"stage({part.named('Z')}, {inner}, Zr{own}, r)")
     if both:
@@ -131,7 +131,7 @@ def _tiles(part: RowPart, groups: list[SumGroup]) -> Iterator[str]:
 
 
 def _places(part: RowPart) -> Iterator[str]:
-    """The sums of a pixel side by side, in the order in which they are finished."""
+    """The sums of a pixel side by side, in the order of the epilogue."""
     total, counted, order = part.named("S"), 1, [0]
     if part.whole:
         several = int(part.block > LANES)

@@ -125,13 +125,13 @@ def values(part: RowPart) -> Iterator[str]:
 
 
 def _scheduled(part: RowPart) -> Iterator[str]:
-    """Its sums and its finish."""
-    yield from finish(part)
+    """Its sums and its epilogue."""
+    yield from epilogue(part)
     yield from sums_in_place(part) if part.s.in_place else row_sums(part)
 
 
-def finish(part: RowPart) -> Iterator[str]:
-    """Its finish, apart from its sums."""
+def epilogue(part: RowPart) -> Iterator[str]:
+    """Its epilogue, apart from its sums."""
     if not part.s.constant:
         yield from summed_apart(part)
     elif part.inner != part.loop and not part.s.blocks_outside:
@@ -164,7 +164,7 @@ def _selected(part: RowPart) -> Iterator[str]:
         if not part.s.constant and part.s.short and not part.s.unroll and not part.s.in_place:
             yield f"unmask({turned})"
         yield from _turned(around, turned, iterations)
-    yield from finish_selected(part)
+    yield from epilogue_selected(part)
 
 
 def _added(part: RowPart) -> list[tuple[str, str, int, int]]:
@@ -175,11 +175,11 @@ def _added(part: RowPart) -> list[tuple[str, str, int, int]]:
     return [(g.around, g.turned, g.iterations, g.loads) for g in part.groups]
 
 
-def finish_selected(part: RowPart) -> Iterator[str]:
-    """The instructions of its finish."""
+def epilogue_selected(part: RowPart) -> Iterator[str]:
+    """The instructions of its epilogue."""
     if part.whole:
         yield "write_out(eq)"
-    for around, turned, iterations in part.finishes:
+    for around, turned, iterations in part.epilogues:
         yield from block(around, turned, iterations)
 
 
@@ -200,12 +200,12 @@ def _hoisted(part: RowPart) -> Iterator[str]:
         ahead = min(part.s.ahead, loads)
         if ahead and iterations > 1:
             yield f"hoist({turned}, {ahead})"
-    yield from finish_hoisted(part)
+    yield from epilogue_hoisted(part)
 
 
-def finish_hoisted(part: RowPart) -> Iterator[str]:
-    """Loads of its finish that run ahead."""
-    for _, turned, iterations in part.finishes:
+def epilogue_hoisted(part: RowPart) -> Iterator[str]:
+    """Loads of its epilogue that run ahead."""
+    for _, turned, iterations in part.epilogues:
         if part.ahead and iterations > 1:
             yield f"hoist({turned}, {part.ahead})"
 
@@ -217,11 +217,11 @@ def _spread(part: RowPart, around: str, lanes: str, dtype: str) -> Iterator[str]
 
 def _narrowed(part: RowPart) -> Iterator[str]:
     """Sixteen results of an iteration, of each pixel: lane i of a vector of sums becomes byte 4 i + 2 q + h."""
-    result, around, shared, iteration = part.s.result, part.finished, part.shared, "nf"
+    result, around, shared, iteration = part.s.result, part.epilogue, part.shared, "nf"
     if part.over_pixels:
         yield from _pixel_iterations(part)
     else:
-        iteration = "nu" if part.finish > 1 else "nf"
+        iteration = "nu" if part.epilogue_unroll > 1 else "nf"
         yield from _channel_iterations(part, iteration)
     yield from _spread(part, around, "ni", "i8")
     halves, last = "E" if result.form == "rounded" else "FE", int(shared != "")
@@ -251,7 +251,7 @@ def _narrowed(part: RowPart) -> Iterator[str]:
 
 def _pixel_iterations(part: RowPart) -> Iterator[str]:
     """An iteration for some pixels, which takes all channels of a block."""
-    around, pixel, shared = part.finished, part.pixel, part.shared
+    around, pixel, shared = part.epilogue, part.pixel, part.shared
     yield from (f"split({around}, nf, {part.block})", f"split(nf, ni, {LANES})")
     yield from (f"reorder(ni, {pixel})", f"reorder(nf, {pixel})")
     if shared:
@@ -260,7 +260,7 @@ def _pixel_iterations(part: RowPart) -> Iterator[str]:
 
 def _channel_iterations(part: RowPart, iteration: str) -> Iterator[str]:
     """An iteration for some channels of the pixels that share their factors."""
-    around, pixel, shared, s = part.finished, part.pixel, part.shared, part.s
+    around, pixel, shared, s = part.epilogue, part.pixel, part.shared, part.s
     if pixel:
         yield f"reorder({around}, {pixel})"
         if shared and shared != pixel:
@@ -269,7 +269,7 @@ def _channel_iterations(part: RowPart, iteration: str) -> Iterator[str]:
             yield f"reorder({shared}, {around})"
     yield f"split({around}, nf, {part.block})"
     if iteration != "nf":
-        yield f"split(nf, {iteration}, {LANES * part.finish})"
+        yield f"split(nf, {iteration}, {LANES * part.epilogue_unroll})"
     yield f"split({iteration}, ni, {LANES})"
     if shared:
         yield f"reorder(ni, {shared})"
@@ -277,7 +277,7 @@ def _channel_iterations(part: RowPart, iteration: str) -> Iterator[str]:
 
 def _fours(part: RowPart) -> Iterator[str]:
     """Results of words, four of a vector, and those that are left."""
-    around = part.finished
+    around = part.epilogue
     whole, left = part.block // FOUR * FOUR, part.block % FOUR
     if whole and left:
         yield f"cut({around}, {whole})"

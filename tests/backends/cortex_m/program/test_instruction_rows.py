@@ -96,7 +96,7 @@ class RowProgram:
 
     def __init__(self, row: Row, kind: Kind = "block", walks: bool = False) -> None:
         self.row, self.walks, self.arguments = row, walks, list[Buffer]()
-        what, parts, homes = meaning(row), list[Statement](), list[Buffer]()
+        what, parts, targets = meaning(row), list[Statement](), list[Buffer]()
         alone = walks or row.apart or row.gathers or row.together
         several = any(f.memory == "m" for f in row.formals) and not alone
         for time in range(3 if several else 1):
@@ -109,7 +109,7 @@ class RowProgram:
                     continue
                 lanes = elements(row, formal)
                 register = Buffer(f"{formal.name}_{time}_r", formal.dtype, (lanes,), formal.memory)
-                homes.append(register)
+                targets.append(register)
                 operands.append(Access(register.name, (Affine(),)))
                 for lane in range(0, lanes, register.lanes):
                     part = Access(register.name, (Affine.of(lane),))
@@ -124,7 +124,7 @@ class RowProgram:
         # Rows of a kind stand side by side, so that they may pair.
         parts.sort(key=lambda s: 0 if _loads(s) else 2 if _stores(s) else 1)
         block = seq(*parts)
-        for register in homes:
+        for register in targets:
             block = Alloc(register, block)
         tensors = sorted(self.arguments, key=lambda b: b.memory == "out")
         self.program = Program(tuple(tensors), seq(self._cleared(), For("i", ITERATIONS, block, kind=kind)))

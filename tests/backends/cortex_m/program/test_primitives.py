@@ -90,7 +90,7 @@ REFUSED = {
     "CENTERED: uniform(offset, x, o)": "`x` does not read offset",
     "WINDOWS: begin(S)": "no constant alone is taken from S",
     "POOLED: share(S, S)": "`S` is taken, or no name",
-    "WINDOWS: share(S, T)": "S[y, x] += mul(a[y, k + x], w[k]) joins more than what is read",
+    "WINDOWS: share(S, T)": "S[y, x] += mul(a[y, k + x], w[k]) reduces more than what is read",
     "PIXELS: share(S, T)": "vectors of S do not begin with a number",
     "COPY: tell(x, y)": "conditions in `x` are not on iterations of `y` alone",
     "STRIPS: tell(y, x)": "`y` does not stand in `x`",

@@ -54,7 +54,7 @@ def test_each_sketch_has_a_schedule_on_each_core(shipped):
     found |= {f"{CORTEX_M4.name} {name}" for name in ("float conv2d", "float depthwise")}
     vectors = {
         "pixels",
-        "resident_vectors",
+        "weight_stationary",
         "strips",
         "strips_in_place",
         "gathered",

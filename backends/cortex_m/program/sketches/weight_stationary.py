@@ -1,6 +1,6 @@
 """The sketch of products for cores with vectors whose weights stay: schedules of CONV2D whose windows are one pixel.
 
-A hardware loop goes over the pixels, and finishes four sums at a time in registers. Names are those of
+A hardware loop goes over the pixels, and makes results of four sums at a time in registers. Names are those of
 `program.algorithms`.
 """
 
@@ -14,7 +14,7 @@ from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, R
 
 
 @dataclass(frozen=True)
-class Resident:
+class WeightStationary:
     """The numbers of a schedule whose weights stay in vectors while a hardware loop goes over the pixels.
 
     Args:
@@ -68,7 +68,7 @@ class Resident:
 
     @property
     def cost(self) -> float:
-        """About its cycles: as far as the pipes tell that four sums and their finish hold."""
+        """About its cycles: as far as the pipes tell that four sums and their epilogue hold."""
         factors, table, terms = len(self.result.factors), self.result.table, self.result.terms
         loads = self.vectors * 5 - self.held + factors * (not self.factors) + 1 + 2 * table
         operations = len(self.result.scale) + 1
@@ -77,12 +77,12 @@ class Resident:
         return self.channels / FOUR * (self.row * iteration + 30 + (30 + 15 * self.rest) * (self.rest > 0))
 
     @property
-    def last(self) -> Resident:
+    def last(self) -> WeightStationary:
         """The schedule of the last pixels."""
         return replace(self, row=self.rest, held=0, factors=False, unroll=1)
 
 
-def resident(s: Resident) -> Iterator[str]:
+def weight_stationary(s: WeightStationary) -> Iterator[str]:
     """The steps of a schedule whose weights stay in vectors."""
     yield from ("compute_at(Z, v)",) if s.result.terms else ("inline(P)", "drop(ky)", "drop(kx)", "postpone(S)")
     yield f"rewrite(out, {s.result.form})"
@@ -114,8 +114,8 @@ def resident(s: Resident) -> Iterator[str]:
         yield "block(n_e)"
 
 
-def _scheduled(s: Resident, own: str) -> Iterator[str]:
-    """The sums of four channels, and their finish; names end in `own`."""
+def _scheduled(s: WeightStationary, own: str) -> Iterator[str]:
+    """The sums of four channels, and their epilogue; names end in `own`."""
     yield from (f"place(S{own}, r)", f"distribute(sn{own})")
     yield from _windows(s, own)
     yield from _weights(s, own)
@@ -127,7 +127,7 @@ def _scheduled(s: Resident, own: str) -> Iterator[str]:
     yield f"unfold(ni{own}, v{own}, q)"
 
 
-def _windows(s: Resident, own: str) -> Iterator[str]:
+def _windows(s: WeightStationary, own: str) -> Iterator[str]:
     """The vectors of a window, each for four channels."""
     k, each = f"k{own}", f"sn{own}b"
     if s.whole and s.short:
@@ -150,7 +150,7 @@ def _windows(s: Resident, own: str) -> Iterator[str]:
         yield f"write_out({k})"
 
 
-def _weights(s: Resident, own: str) -> Iterator[str]:
+def _weights(s: WeightStationary, own: str) -> Iterator[str]:
     """Those that stay, and those that an iteration reads."""
     first = each = f"sn{own}b"
     w = "b" if s.result.terms else "w"

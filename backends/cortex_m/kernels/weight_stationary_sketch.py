@@ -10,7 +10,7 @@ from tosaic.backends.cortex_m.footprint import ArrayAccess, Walk
 from tosaic.backends.cortex_m.kernels.vector_conv2d import VectorConv2d
 from tosaic.backends.cortex_m.program.kernel import Knobs
 from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR
-from tosaic.backends.cortex_m.program.sketches.vectors import Resident, resident
+from tosaic.backends.cortex_m.program.sketches.weight_stationary import WeightStationary, weight_stationary
 from tosaic.backends.cortex_m.program.tree import RefusedError
 from tosaic.backends.target import Core
 from tosaic.tuner.space import Choice
@@ -20,17 +20,17 @@ _MOST_STAYING = 5
 
 
 @dataclass(frozen=True)
-class ResidentSketch(VectorConv2d):
-    """CONV2D of int8 to int8 whose windows are one pixel each; see `sketches.vectors`."""
+class WeightStationarySketch(VectorConv2d):
+    """CONV2D of int8 to int8 whose windows are one pixel each; see `sketches.weight_stationary`."""
 
     compared: ClassVar[int] = 8
     near: ClassVar[float] = 1.01
 
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
-        """The numbers that are open, as of `Resident`."""
+        """The numbers that are open, as of `WeightStationary`."""
         return {"held": (2, 1, 4, 0, 3), "factors": ("held", "read"), "unroll": (2, 4, 1, 3, 6, 5, 7)}
 
-    def resident(self, knobs: Knobs) -> Resident:
+    def stationary(self, knobs: Knobs) -> WeightStationary:
         """The numbers of a schedule.
 
         Raises:
@@ -38,7 +38,7 @@ class ResidentSketch(VectorConv2d):
         """
         held, unroll, factors = int(knobs["held"]), int(knobs["unroll"]), knobs["factors"] == "held"
         g = self.geometry
-        found = Resident(g.columns, self.channels, g.depth, self.result, held, factors, unroll)
+        found = WeightStationary(g.columns, self.channels, g.depth, self.result, held, factors, unroll)
         if found.staying > _MOST_STAYING + (held == FOUR and found.vectors == 1):
             raise RefusedError(f"{found.staying} vectors that stay leave no registers")
         if found.row - found.rest < 2 * unroll:
@@ -46,15 +46,15 @@ class ResidentSketch(VectorConv2d):
         return found
 
     def steps(self, knobs: Knobs) -> Iterator[str]:
-        return resident(self.resident(knobs))
+        return weight_stationary(self.stationary(knobs))
 
     def promise(self, knobs: Knobs) -> Mapping[str, float]:
         """The cycles of the core, and instructions; there is no working memory."""
-        found = self.resident(knobs)
+        found = self.stationary(knobs)
         return {"estimate": self.cost(knobs), "scratch": 0, "code": found.unroll * (9 * found.vectors + 10)}
 
     def moved(self, knobs: Knobs) -> Sequence[Walk]:
-        """The loops over rows, groups of channels that are finished together, and pixels."""
+        """The loops over rows, groups of channels of one epilogue, and pixels."""
         g = self.geometry
         read, apart = FOUR * (g.depth + 12), g.stride[1] * g.depth
         loops = (float(g.batch * g.rows), self.channels / FOUR, float(g.columns))
@@ -66,4 +66,4 @@ class ResidentSketch(VectorConv2d):
         return [Walk(loops, accesses)]
 
     def cost(self, knobs: Knobs) -> float:
-        return self.geometry.batch * self.geometry.rows * self.resident(knobs).cost
+        return self.geometry.batch * self.geometry.rows * self.stationary(knobs).cost

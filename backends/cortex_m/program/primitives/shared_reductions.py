@@ -1,4 +1,4 @@
-"""Primitives on numbers that are joined: share."""
+"""Primitives on numbers that are reduced: share."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.legal import bounds_of, why_not_apart
 from tosaic.backends.cortex_m.program.primitives.loops import renamed
-from tosaic.backends.cortex_m.program.rewriting import around_of, at, exchanged, joined, seq, touches, written_by
+from tosaic.backends.cortex_m.program.rewriting import around_of, at, exchanged, reduced, seq, touches, written_by
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive, fresh
-from tosaic.backends.cortex_m.program.sharing import Lines, Part, shared_joins
+from tosaic.backends.cortex_m.program.sharing import Lines, Part, shared_reductions
 from tosaic.backends.cortex_m.program.tree import (
     BYTES,
     Access,
@@ -31,8 +31,8 @@ from tosaic.backends.cortex_m.program.tree import (
 
 @PRIMITIVES.register
 class Share(Primitive):
-    """`share(S, T)`: each element of `S`, a vector of which is the join of a window of vectors, is made of joins `T`
-    that windows have in common, and is read as soon as it is made.
+    """`share(S, T)`: each element of `S`, a vector of which is the reduction of a window of vectors, is made of
+    reductions `T` that windows have in common, and is read as soon as it is made.
 
     The loops around are written out; conditions of windows are decided.
     """
@@ -43,14 +43,14 @@ class Share(Primitive):
     def apply(self, program: Program, *arguments: Argument) -> Program:
         b, new = program.buffer(str(arguments[0])), str(arguments[1])
         fresh(program, new)
-        home, maker, user = _home(program, b)
-        windows = _JoinedWindows.of(program, b, maker, around_of(home, program.body) or ())
+        scope, maker, user = _scope(program, b)
+        windows = _ReducedWindows.of(program, b, maker, around_of(scope, program.body) or ())
         iterations = _Iterations.of(program, b, user)
         windows.check(user)
         parts = list[Statement]()
         targets, count = dict[Part, Access](), itertools.count()
         outputs = {part: where for where, part in windows.parts.items()}
-        making = shared_joins(*windows.lines)
+        making = shared_reductions(*windows.lines)
         lane = windows.lane
         size = sum(each.part not in outputs for each in making)
         for number, each in enumerate(making):
@@ -58,8 +58,8 @@ class Share(Primitive):
             index = (Affine.of(next(count)),) if where is None else tuple(map(Affine.of, where))
             targets[each.part] = target = Access(new if where is None else b.name, (*index, Affine.of(lane)))
             halves = each.halves
-            joins = Op(windows.how, tuple(map(targets.__getitem__, halves))) if halves is not None else None
-            value = joins or windows.element(each.part)
+            reduction = Op(windows.how, tuple(map(targets.__getitem__, halves))) if halves is not None else None
+            value = reduction or windows.element(each.part)
             var = f"{new}l{number}"
             fresh(program, var)
             made = Assign(target, value)
@@ -69,17 +69,17 @@ class Share(Primitive):
         body = seq(*parts)
         if size:
             body = Alloc(Buffer(new, b.dtype, (size, b.shape[-1]), b.memory), body)
-        return Program(program.arguments, exchanged(program.body, home, Alloc(b, body)), program.host)
+        return Program(program.arguments, exchanged(program.body, scope, Alloc(b, body)), program.host)
 
 
-def _home(program: Program, b: Buffer) -> tuple[Alloc, Statement, Statement]:
+def _scope(program: Program, b: Buffer) -> tuple[Alloc, Statement, Statement]:
     """Where a buffer lives, the one statement that makes it, and the one that reads it."""
-    homes = [s for s in program.statements if isinstance(s, Alloc) and s.buffer is b]
-    match homes:
-        case [Alloc(body=Seq((maker, user))) as home] if written_by(maker) == {b.name} and b.name not in written_by(
+    scopes = [s for s in program.statements if isinstance(s, Alloc) and s.buffer is b]
+    match scopes:
+        case [Alloc(body=Seq((maker, user))) as scope] if written_by(maker) == {b.name} and b.name not in written_by(
             user
         ):
-            return home, maker, user
+            return scope, maker, user
     raise RefusedError(f"{b.name} is not made by one statement for another one behind it")
 
 
@@ -126,11 +126,11 @@ class _Iterations:
 
 
 @dataclass(frozen=True)
-class _JoinedWindows:
-    """What each vector of a buffer is the join of.
+class _ReducedWindows:
+    """What each vector of a buffer is the reduction of.
 
     Args:
-        how: what joins.
+        how: what reduces.
         lane, extent: of the loop over a vector.
         parts: by the index of a vector, its rows and columns.
         elements: by row and column, what is read.
@@ -143,16 +143,16 @@ class _JoinedWindows:
     elements: Mapping[tuple[int, int], Access]
 
     @staticmethod
-    def of(program: Program, b: Buffer, maker: Statement, around: tuple[For | If, ...]) -> _JoinedWindows:
+    def of(program: Program, b: Buffer, maker: Statement, around: tuple[For | If, ...]) -> _ReducedWindows:
         """Those of a buffer, given what makes it.
 
         Raises:
             RefusedError: it is made otherwise.
         """
-        reader = _JoinReader(program, b, around)
+        reader = _ReductionReader(program, b, around)
         reader.read(maker, {}, ())
         if not reader.found or len(reader.ways) != 1 or len(reader.lanes) != 1:
-            raise RefusedError(f"vectors of {b.name} are no joins of one kind")
+            raise RefusedError(f"vectors of {b.name} are no reductions of one kind")
         reads = [access for found in reader.found.values() for access in found]
         terms = {(access.buffer, *(i.terms for i in access.index)) for access in reads}
         if len(terms) != 1:
@@ -176,7 +176,7 @@ class _JoinedWindows:
         down, across = (list(dict.fromkeys(part[axis] for part in parts.values())) for axis in (0, 1))
         if len({*parts.values()}) != len(parts) or len(down) * len(across) != len(parts):
             raise RefusedError(f"windows of {b.name} are no grid")
-        return _JoinedWindows(reader.ways.pop(), *reader.lanes.pop(), parts, elements)
+        return _ReducedWindows(reader.ways.pop(), *reader.lanes.pop(), parts, elements)
 
     @property
     def lines(self) -> tuple[list[Lines], list[Lines]]:
@@ -198,8 +198,8 @@ class _JoinedWindows:
             raise RefusedError(f"{', '.join(sorted(read & written_by(user)))} changes on the way")
 
 
-class _JoinReader:
-    """Collects what each vector of a buffer is joined of."""
+class _ReductionReader:
+    """Collects what each vector of a buffer is reduced from."""
 
     def __init__(self, program: Program, b: Buffer, around: tuple[For | If, ...]) -> None:
         self.program, self.b, self.around = program, b, around
@@ -223,7 +223,7 @@ class _JoinReader:
             case Assign() | Reduce():
                 self._statement(s, values, lanes)
             case _:
-                raise RefusedError(f"vectors of {self.b.name} are made by more than joins")
+                raise RefusedError(f"vectors of {self.b.name} are made by more than reductions")
 
     def _counts_lanes(self, loop: For) -> bool:
         """Whether a loop goes over the last dimension."""
@@ -239,7 +239,7 @@ class _JoinReader:
         return True
 
     def _statement(self, s: Assign | Reduce, values: Mapping[str, int], lanes: tuple[For, ...]) -> None:
-        how, value = joined(s)
+        how, value = reduced(s)
         where = tuple(i.at(values) for i in s.target.index[:-1])
         if len(lanes) != 1 or s.target.index[-1] != Affine.of(lanes[0].var) or any(i.terms for i in where):
             raise RefusedError(f"no loop goes over vectors of {self.b.name}")
@@ -250,14 +250,14 @@ class _JoinReader:
             self.begun[place] = value
             return
         if not isinstance(value, Access) or not self._neutral(how, self.begun.get(place), value):
-            raise RefusedError(f"{s} joins more than what is read")
+            raise RefusedError(f"{s} reduces more than what is read")
         self.ways.add(how)
         self.lanes.add((lanes[0].var, lanes[0].extent))
         read = Access(value.buffer, tuple(i.at(values) for i in value.index))
         self.found.setdefault(place, []).append(read)
 
     def _neutral(self, how: str, first: int | None, value: Access) -> bool:
-        """Whether a number that a join begins with changes nothing."""
+        """Whether a number that a reduction begins with changes nothing."""
         if first is None:
             return False
         bits = 8 * BYTES[self.program.buffers[value.buffer].dtype]
