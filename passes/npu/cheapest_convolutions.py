@@ -23,7 +23,7 @@ class CheapestConvolutions(ModulePass):
     """Write each CONV2D in the form that costs the NPU of `target` the fewest cycles; without one, leave them.
 
     A 1x1 kernel takes its pixels in one row or one column as well; one as large as its stride reads each pixel once,
-    so that its patches may be channels of a 1x1 kernel.
+    so that its blocks may be channels of a 1x1 kernel.
     """
 
     name: ClassVar[str] = "cheapest-convolutions"
@@ -49,16 +49,16 @@ def _forms(op: ir.Operation) -> Iterator[Form]:
         yield partial(as_image, op, (1, width, height))
     apart = kernel == ints_of(op, "stride") and ints_of(op, "dilation") == (1, 1)
     if max(kernel) > 1 and apart and height % kernel[0] == width % kernel[1] == 0:
-        yield partial(_of_patches, op)
+        yield partial(_of_blocks, op)
 
 
-def _of_patches(op: ir.Operation, x: ir.Value) -> ir.Value:
-    """A 1x1 kernel on patches, each one pixel."""
+def _of_blocks(op: ir.Operation, x: ir.Value) -> ir.Value:
+    """A 1x1 kernel on blocks, each one pixel."""
     batch, height, width, depth = shape_of(x)
     weights = constant_value(op.operands[1])
     assert weights is not None
     outputs, tall, wide, _ = weights.shape
     rows = reshape(x, (batch * height // tall, tall, width // wide, wide * depth))
-    patches = reshape(transpose(rows, (0, 2, 1, 3)), (batch, height // tall, width // wide, tall * wide * depth))
+    blocks = reshape(transpose(rows, (0, 2, 1, 3)), (batch, height // tall, width // wide, tall * wide * depth))
     kernel = constant(np.reshape(weights, (outputs, 1, 1, math.prod(weights.shape[1:]))))
-    return rebuild(op, [patches, kernel, *copied(list(op.operands)[2:])], op.results[0].type, stride=(1, 1))
+    return rebuild(op, [blocks, kernel, *copied(list(op.operands)[2:])], op.results[0].type, stride=(1, 1))

@@ -56,13 +56,13 @@ class _LinedSketch(ABC):
         """Lanes of a vector in the epilogue."""
 
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
-        """The numbers that are open: `turned`, whether the core's loop is over `channels` or over `columns`; `rows` and
-        `columns` of results in a tile; `edges`, whether results whose windows reach beyond the image are in tiles of
-        their own, or of `whole` size; `once`, what is read once in a tile: `weights`, or elements of the `image`, too;
-        `weights`, where they are read; `ahead`, loads that run an iteration ahead."""
+        """The numbers that are open: `hardware_loop`, the loop that is one, over `channels` or over `columns`; `rows`
+        and `columns` of results in a tile; `edges`, whether results whose windows reach beyond the image are in tiles
+        of their own, or of `whole` size; `once`, what is read once in a tile: `weights`, or elements of the `image`,
+        too; `weights`, where they are read; `ahead`, loads that run an iteration ahead."""
         g = self.geometry
         return {
-            "turned": ("channels", "columns"),
+            "hardware_loop": ("channels", "columns"),
             "rows": tuple(range(1, min(4, g.rows) + 1)),
             "columns": tuple(range(1, min(6, g.columns) + 1)),
             "edges": ("apart", "whole"),
@@ -91,8 +91,8 @@ class _LinedSketch(ABC):
         for axis, name in ((down, "rows"), (across, "columns")):
             if not axis.tiles and axis.size > 1 and all(axis.size > part for part in axis.parts):
                 raise RefusedError(f"no part of an image has {axis.size} {name}")
-        turned = "n" if knobs["turned"] == "channels" else "x"
-        if turned == "x" and not any(across.iterations(part) > 1 for part in range(len(across.parts))):
+        hardware_loop = "n" if knobs["hardware_loop"] == "channels" else "x"
+        if hardware_loop == "x" and not any(across.iterations(part) > 1 for part in range(len(across.parts))):
             raise RefusedError("columns have no iterations")
         t = LinedWindows(
             g.channels,
@@ -102,13 +102,13 @@ class _LinedSketch(ABC):
             down,
             across,
             (any(g.pad[:2]), any(g.pad[2:])),
-            turned,
+            hardware_loop,
             str(knobs["once"]),
             knobs["weights"] == "scratch",
             int(knobs["ahead"]),
             self.strip(rows),
         )
-        if t.ahead and turned == "n" and t.channels // t.lanes < 2:
+        if t.ahead and hardware_loop == "n" and t.channels // t.lanes < 2:
             raise RefusedError("channels have no iterations to run ahead of")
         _, code = self._priced(t)
         if code > (_LONG if t.ahead else _MOST_CODE):
@@ -148,7 +148,7 @@ class _LinedSketch(ABC):
             code += issued
             iteration = max(2 * loads, 2 * integers, 2 * products, issued)
             outer, iterations, tail = some * others, t.channels // t.lanes, False
-            if t.turned == "x":
+            if t.hardware_loop == "x":
                 outer, iterations, tail = some * iterations, others, last
             cycles += outer * (_BLOCK * (1 + (tail and iterations > 1)) + iterations * (iteration + 1))
             if t.channels % t.lanes:

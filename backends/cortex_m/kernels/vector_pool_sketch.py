@@ -114,12 +114,12 @@ class TiledPool(_VectorPool):
     compared: ClassVar[int] = 4
 
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
-        """The numbers that are open: `turned`, whether the core's loop is over `channels` or over `columns`; `vectors`
-        of channels in an iteration, `rows` and `columns` of results in a tile; `ahead`, loads that run an iteration
-        ahead."""
+        """The numbers that are open: `hardware_loop`, the loop that is one, over `channels` or over `columns`;
+        `vectors` of channels in an iteration, `rows` and `columns` of results in a tile; `ahead`, loads that run an
+        iteration ahead."""
         g = self.geometry
         return {
-            "turned": ("channels", "columns"),
+            "hardware_loop": ("channels", "columns"),
             "vectors": self._vectors(),
             "rows": tuple(range(1, min(4, g.rows) + 1)),
             "columns": tuple(range(1, min(6, g.columns) + 1)),
@@ -140,12 +140,12 @@ class TiledPool(_VectorPool):
                 raise RefusedError(f"no part of an image has {axis.size} {name}")
         if len(down.parts) * len(across.parts) > _MOST_PARTS:
             raise RefusedError(f"{len(down.parts)} x {len(across.parts)} parts of an image are too many")
-        turned = "n" if knobs["turned"] == "channels" else "x"
-        if turned == "x" and not any(across.iterations(part) > 1 for part in range(len(across.parts))):
+        hardware_loop = "n" if knobs["hardware_loop"] == "channels" else "x"
+        if hardware_loop == "x" and not any(across.iterations(part) > 1 for part in range(len(across.parts))):
             raise RefusedError("columns have no iterations")
-        if turned == "n" and lanes.iterations - lanes.early < 2 and knobs["ahead"]:
+        if hardware_loop == "n" and lanes.iterations - lanes.early < 2 and knobs["ahead"]:
             raise RefusedError("channels have no iterations to run ahead of")
-        return TiledWindows(lanes, ImageTiles(down, across, turned), int(knobs["ahead"]))
+        return TiledWindows(lanes, ImageTiles(down, across, hardware_loop), int(knobs["ahead"]))
 
     def steps(self, knobs: Knobs) -> Iterator[str]:
         return tiled(self.tiled(knobs))
@@ -153,7 +153,7 @@ class TiledPool(_VectorPool):
     def cost(self, knobs: Knobs) -> float:
         t = self.tiled(knobs)
         tiles = t.tiles
-        cycles = _cycles(self, t.lanes.vectors, tiles.down.size, tiles.across.size, str(knobs["turned"]))
+        cycles = _cycles(self, t.lanes.vectors, tiles.down.size, tiles.across.size, str(knobs["hardware_loop"]))
         return cycles * (1 + _AHEAD.index(t.ahead) * _BESIDE)
 
     def cycles(self, t: TiledWindows) -> float:
@@ -170,7 +170,7 @@ class TiledPool(_VectorPool):
                 max(2 * (loads + results), 2 * (len(reductions) - loads + results * integers), issued) * t.lanes.vectors
             )
             outer, iterations, tail = some * others, t.lanes.iterations, t.lanes.early
-            if t.tiles.turned == "x":
+            if t.tiles.hardware_loop == "x":
                 outer, iterations, tail = some * t.lanes.iterations, others, last
             cycles += outer * (_BLOCK * (1 + (tail and iterations > 1)) + iterations * (iteration + 1))
         if code > _MOST_CODE:
@@ -185,13 +185,13 @@ class TiledPool(_VectorPool):
 
 
 @lru_cache(maxsize=4096)
-def _cycles(what: TiledPool, vectors: int, rows: int, columns: int, turned: str) -> float:
-    knobs: Knobs = {"vectors": vectors, "rows": rows, "columns": columns, "turned": turned, "ahead": 0}
+def _cycles(what: TiledPool, vectors: int, rows: int, columns: int, hardware_loop: str) -> float:
+    knobs: Knobs = {"vectors": vectors, "rows": rows, "columns": columns, "hardware_loop": hardware_loop, "ahead": 0}
     return what.cycles(what.tiled(knobs))
 
 
 class WalkedPool(_VectorPool):
-    """The core's loop goes over a window; see `sketches.pools.walked`."""
+    """The hardware loop goes over a window; see `sketches.pools.walked`."""
 
     @cached_property
     def averaged(self) -> PoolAverage | None:

@@ -150,9 +150,9 @@ def _choices(
             extent = buffer.shape[int(before[-1])]
             yield from (number for number in NUMBERS if number < extent and not extent % number)
         case "lanes":
-            turned = program.loops[str(before[-1])][0]
-            if all(isinstance(s, Alloc | Seq | Assign) for s in walk(turned.body)):
-                yield from (n for n in LANES if turned.extent <= n or not turned.extent % n)
+            inner = program.loops[str(before[-1])][0]
+            if all(isinstance(s, Alloc | Seq | Assign) for s in walk(inner.body)):
+                yield from (n for n in LANES if inner.extent <= n or not inner.extent % n)
         case "dim" | "order" if buffer is not None:
             dims = len(buffer.shape)
             yield from range(dims) if kind == "dim" else _orders(dims)

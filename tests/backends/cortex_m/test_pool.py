@@ -104,7 +104,7 @@ def test_other_convolutions_are_no_pools(build):
     assert not any(variant.name.startswith("pool.") for variant in task.space.variants)
 
 
-TILED = {"turned": "channels", "vectors": 1, "rows": 1, "columns": 2, "ahead": 2}
+TILED = {"hardware_loop": "channels", "vectors": 1, "rows": 1, "columns": 2, "ahead": 2}
 
 
 def _workload(build: Build) -> Workload:
@@ -147,7 +147,7 @@ def test_neighbors_share_what_their_windows_have_in_common():
     [
         ("tiled", {"rows": 3, "columns": 4, "vectors": 2}, "24 windows of 9 are too much to write out"),
         ("tiled", {"vectors": 5}, "64 channels have no iterations of 80"),
-        ("tiled", {"turned": "columns", "columns": 4}, "columns have no iterations"),
+        ("tiled", {"hardware_loop": "columns", "columns": 4}, "columns have no iterations"),
         ("stepped", {}, "no window reaches beyond the image"),
     ],
     ids=str,

@@ -20,7 +20,7 @@ from tosaic.backends.cortex_m.program.tree import RefusedError
 from tosaic.tuner.space import Schedule, Space
 
 LINED = {
-    "turned": "channels",
+    "hardware_loop": "channels",
     "rows": 1,
     "columns": 1,
     "edges": "apart",
@@ -67,7 +67,7 @@ def test_each_weight_is_read_once_for_all_results_of_a_tile():
     ("knobs", "message"),
     [
         ({"rows": 2, "columns": 2}, "4 windows of 9 are too much to write out"),
-        ({"turned": "columns", "columns": 5}, "5 windows of 9 are too much to write out"),
+        ({"hardware_loop": "columns", "columns": 5}, "5 windows of 9 are too much to write out"),
     ],
     ids=str,
 )
@@ -99,8 +99,8 @@ def test_any_number_of_channels_is_exact_wherever_weights_lie(tmp_path, channels
     schedules = [space.default()]
     if channels >= 8:
         schedules += [
-            Schedule.of("lined", **{**LINED, "weights": "scratch", "turned": turned})
-            for turned in ("channels", "columns")
+            Schedule.of("lined", **{**LINED, "weights": "scratch", "hardware_loop": hardware_loop})
+            for hardware_loop in ("channels", "columns")
         ]
     for outcome in run_cases([layer.case(DepthwiseI16(), each) for each in schedules], tmp_path):
         assert outcome.exact, outcome

@@ -51,10 +51,10 @@ class Tell(Primitive):
         place, found = Affine.of(outer.var), seq()
         for number, (pattern, positions) in reversed(list(enumerate(runs))):
             known = dict(zip(conditions, pattern, strict=True))
-            turned: Statement = replace(loop, body=mapped_down(body, partial(_decided, known)))
-            turned = renamed(program, turned, f"_{number}") if number else turned
+            decided: Statement = replace(loop, body=mapped_down(body, partial(_decided, known)))
+            decided = renamed(program, decided, f"_{number}") if number else decided
             ends = (place - positions[0], place * -1 + positions[-1])
-            found = If(ends, turned, found) if len(runs) > 1 else turned
+            found = If(ends, decided, found) if len(runs) > 1 else decided
         return with_loop(program, loop, found)
 
     def _written_out(self, body: Statement, outer: str) -> Statement:

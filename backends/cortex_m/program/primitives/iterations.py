@@ -72,8 +72,8 @@ class HardwareLoop(Primitive):
         def unrolled(s: Statement) -> Statement:
             return replace(s, kind="unroll") if isinstance(s, For) else s
 
-        turned = replace(loop, body=mapped(loop.body, unrolled), kind="hardware_loop")
-        return with_loop(program, loop, turned)
+        made = replace(loop, body=mapped(loop.body, unrolled), kind="hardware_loop")
+        return with_loop(program, loop, made)
 
 
 def _turned(program: Program, var: str) -> For:

@@ -84,7 +84,7 @@ def _ordered(part: RowPart, name: str, behind: int) -> Iterator[str]:
 def pixel_terms(depth: int, rows: int) -> Iterator[str]:
     """The steps that add up the elements of each row."""
     along = _Elements(depth, "ak", "al")
-    yield from ("stage(A, ax, Ar, r)", *along.cut(), *along.read("a", "aa"), *_turned(along, "ax", rows, "aj"))
+    yield from ("stage(A, ax, Ar, r)", *along.cut(), *along.read("a", "aa"), *_hardware_loop(along, "ax", rows, "aj"))
 
 
 def brought_together(part: RowPart) -> Iterator[str]:
@@ -95,7 +95,7 @@ def brought_together(part: RowPart) -> Iterator[str]:
         yield from (*along.read("b", "wb"), *_four_together(along))
     else:
         yield from (*along.cut(), *along.read("b", f"wb{own}"))
-        yield from _turned(along, column, part.block // (LANES if part.whole else 1), f"wj{own}")
+        yield from _hardware_loop(along, column, part.block // (LANES if part.whole else 1), f"wj{own}")
     loop = f"{part.loop}m"
     if part.whole:
         yield from ("reorder(tq, th)", "reorder(ti, th)", "reorder(ti, tq)")
@@ -115,14 +115,14 @@ def _copied(part: RowPart) -> _Elements:
 def column_terms(depth: int, columns: int, source: str, loop: str, own: str = "") -> Iterator[str]:
     """The steps that add up what columns of a source, which `loop` counts, add to sums."""
     along = _Elements(depth, f"zk{own}", f"zl{own}")
-    turned = along.vectors <= _ADDED
-    iteration = f"zj{own}" if turned else loop
-    yield from [f"split({loop}, {iteration}, {columns})"] * turned
+    by_column = along.vectors <= _ADDED
+    iteration = f"zj{own}" if by_column else loop
+    yield from [f"split({loop}, {iteration}, {columns})"] * by_column
     yield from (f"stage(Z{own}, {iteration}, Zr{own}, r)", *along.cut(), *along.read(source, f"zw{own}"))
     yield from (f"spread(az, {loop}, tq{lanes}, q, i8, {lanes})" for lanes in along.loops)
     yield f"select({loop}, mve)"
-    if columns > 1 or not turned:
-        yield f"hardware_loop({iteration if turned else along.depth})"
+    if columns > 1 or not by_column:
+        yield f"hardware_loop({iteration if by_column else along.depth})"
     yield f"block({loop})"
 
 
@@ -181,7 +181,7 @@ def _four_together(along: _Elements) -> Iterator[str]:
     yield from ("select(wi, mve)", f"hardware_loop({along.depth})", "block(wi)")
 
 
-def _turned(along: _Elements, loop: str, iterations: int, new: str) -> Iterator[str]:
+def _hardware_loop(along: _Elements, loop: str, iterations: int, new: str) -> Iterator[str]:
     """The steps of a hardware loop over columns, or rows, of few vectors each, or over the vectors of each."""
     if along.vectors <= _UNROLLED:
         yield from (f"split({loop}, {new}, {iterations})", f"select({loop}, mve)")

@@ -15,7 +15,7 @@ from typing import ClassVar
 from tosaic.backends.cortex_m.program.sketches.copies import copied
 from tosaic.backends.cortex_m.program.sketches.row_numbers import ImageStrip, RowResult
 from tosaic.backends.cortex_m.program.sketches.strips import filled
-from tosaic.backends.cortex_m.program.sketches.tiles import ImageTiles, TiledAxis, TileRegion, turned
+from tosaic.backends.cortex_m.program.sketches.tiles import ImageTiles, TiledAxis, TileRegion, hardware_loop
 
 _FORMS = {
     "rounded": ("nearest", ("bias", "whole")),
@@ -81,7 +81,7 @@ class LinedWindows:
     down: TiledAxis
     across: TiledAxis
     padded: tuple[bool, bool]
-    turned: str
+    hardware_loop: str
     once: str
     copied: bool
     ahead: int
@@ -131,7 +131,7 @@ class LinedWindows:
     def parts(self) -> list[ChannelPart]:
         """Whole vectors of channels, and those that are left."""
         iterations, rest = divmod(self.channels, self.lanes)
-        found = [ChannelPart(self, ImageTiles(self.down, self.across, self.turned), "", iterations)]
+        found = [ChannelPart(self, ImageTiles(self.down, self.across, self.hardware_loop), "", iterations)]
         if rest:
             found.append(ChannelPart(self, ImageTiles(self.down, self.across, "x", "yc", "xb", "n_e"), "_e", 1))
         return found
@@ -190,10 +190,10 @@ def lined(t: LinedWindows) -> Iterator[str]:
     yield from (_written_out(part, region) for part, regions in parts for region in regions)
     found = [(region, region.iterations((part.iterations, False))) for part, regions in parts for region in regions]
     for region, iterations in found:
-        yield from turned(region.turned, *iterations, t.isa)
+        yield from hardware_loop(region.hardware_loop, *iterations, t.isa)
     for region, (count, early) in found:
         if t.ahead and count - early > 1:
-            yield f"hoist({region.turned}, {t.ahead})"
+            yield f"hoist({region.hardware_loop}, {t.ahead})"
 
 
 def _values(t: LinedWindows) -> Iterator[str]:
@@ -232,7 +232,7 @@ def _lanes(t: LinedWindows) -> Iterator[str]:
 def _brought(part: ChannelPart, region: TileRegion) -> Iterator[str]:
     """The loops of a region around its sums."""
     yield from region.inwards()
-    yield f"compute_at(S{part.behind}, {region.turned}{f', {region.name}' * (not part.alone)})"
+    yield f"compute_at(S{part.behind}, {region.hardware_loop}{f', {region.name}' * (not part.alone)})"
 
 
 def _laid_out(part: ChannelPart) -> Iterator[str]:
@@ -262,10 +262,10 @@ def _epilogue(part: ChannelPart, region: TileRegion) -> Iterator[str]:
     if not t.halves:
         return
     for op, letter in zip(reversed(list(t.bounds)), "DC", strict=False):
-        yield f"part({made}, {op}, {region.turned}, {letter}{name}, q, i16)"
+        yield f"part({made}, {op}, {region.hardware_loop}, {letter}{name}, q, i16)"
         made = f"{letter}{name}"
     each = f"E{name}"
-    yield f"part({made}, sat16, {region.turned}, {each}, q, i16)"
+    yield f"part({made}, sat16, {region.hardware_loop}, {each}, q, i16)"
     yield from (f"split({each}{dims}, {each}h, 2)", f"reorder({each}{dims}, {each}h)")
     yield from (f"reorder({each}{dim}, {each}h)" for dim in reversed(range(dims)))
 
@@ -274,7 +274,7 @@ def _spread(part: ChannelPart, region: TileRegion, lanes: Sequence[str]) -> Iter
     """Vectors of bounds, which loops over lanes read."""
     bounds = zip("mn", part.what.bounds.values(), lanes, strict=False)
     for letter, bound, lane in bounds:
-        yield f"spread({bound}_g, {region.turned}, q{letter}{region.name}, q, {part.what.dtype}, {lane})"
+        yield f"spread({bound}_g, {region.hardware_loop}, q{letter}{region.name}, q, {part.what.dtype}, {lane})"
 
 
 def _factors(part: ChannelPart) -> Iterator[str]:
@@ -332,7 +332,7 @@ def _added(part: ChannelPart, region: TileRegion) -> Iterator[str]:
     yield f"stage({'wc' if t.copied and not part.behind else f'w{part.behind}'}, {iteration}, vw{name}, q, {t.dtype})"
     if t.halves:
         yield f"write_out(sg{own})"
-    around = region.turned
+    around = region.hardware_loop
     if t.halves:
         around, lane = f"E{name}h", f"E{name}{len(tile)}"
     for factor in t.result.factors:

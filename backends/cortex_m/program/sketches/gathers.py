@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tosaic.backends.cortex_m.program.sketches.lanes import PoolAverage, in_halves
-from tosaic.backends.cortex_m.program.sketches.tiles import turned
+from tosaic.backends.cortex_m.program.sketches.tiles import hardware_loop
 
 HALVES = 8
 """Of a vector."""
@@ -57,6 +57,6 @@ def gathered(t: GatheredRow) -> Iterator[str]:
         yield from (f"stage(g{number}, jv, at{neighbor}, q)", f"stage(u{number}, jv, by{neighbor}, q)")
     if t.wide:
         yield from ("write_out(jldh)", "write_out(jleh)")
-    yield from turned("j", iterations, early)
+    yield from hardware_loop("j", iterations, early)
     if t.ahead and iterations - early > 1:
         yield f"hoist(j, {t.ahead})"

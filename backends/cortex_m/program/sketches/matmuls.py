@@ -16,7 +16,7 @@ def thumb_matmul(tile: Tile, high: bool, parts: int = 1) -> Iterator[str]:
     yield from ("widen(P, i32)",)
     yield from _begun(tile, high, parts)
     yield from summed(tile, "P", "h")
-    yield from tile.turned()
+    yield from tile.ordered()
     if tile.pixels > 1:
         yield "reorder_dims(P, d021)"
     if tile.channels > 1:
@@ -38,7 +38,7 @@ def dsp_matmul(tile: Tile, high: bool, parts: int = 1) -> Iterator[str]:
         yield "reorder_dims(P, d0213)"
     if tile.channels > 1:
         yield from (*_columns(tile, parts), "reorder_dims(Q, d01324)")
-    yield from tile.turned()
+    yield from tile.ordered()
     yield from tile.pairs()
     yield from tile.operands("k", "stage(Q, @, qh, r)", "stage(P, @, ph, r)")
     yield from blocked(tile, tile.depth // 2)
@@ -49,7 +49,7 @@ def scalar_matmul(tile: Tile, high: bool, parts: int = 1) -> Iterator[str]:
     """MATMUL with products of words: halves are widened as they are loaded."""
     yield from _begun(tile, high, parts)
     yield from summed(tile, "P")
-    yield from tile.turned()
+    yield from tile.ordered()
     yield from tile.operands("k", "stage(Q, @, qr, r, i32)", "stage(P, @, pr, r, i32)")
     yield from blocked(tile, tile.depth)
     yield from _ended(tile, high, parts)

@@ -99,7 +99,7 @@ def moved(m: MovedBox) -> Iterator[str]:
         yield f"stage({m.source}, {around}, f{m.number}, r, i32)"
     vectors = -(-m.extent // m.lanes)
     if vectors > _MANY:
-        yield from _turned(m, inner, around)
+        yield from _hardware_loop(m, inner, around)
         return
     yield from _vectors(m, inner, m.extent)
     iterations = m.extents[m.loops.index(around)] if around in before else 1
@@ -109,7 +109,7 @@ def moved(m: MovedBox) -> Iterator[str]:
         yield f"hoist({around}, {m.ahead})"
 
 
-def _turned(m: MovedBox, loop: str, around: str) -> Iterator[str]:
+def _hardware_loop(m: MovedBox, loop: str, around: str) -> Iterator[str]:
     """A hardware loop over vectors, and what is left behind it."""
     step = m.unroll * m.lanes
     rest = m.extent % step

@@ -89,11 +89,11 @@ def nibble_rows(s: NibbleRows) -> Iterator[str]:
     if s.copied:
         yield from moved("a", "c", "cc", s.rows.depth, LANES)
     for part in parts:
-        yield from block(_around(s, part), _turned(s, part), s.iterations(part))
+        yield from block(_around(s, part), _hardware_loop(s, part), s.iterations(part))
         yield from epilogue_selected(part)
     for part in parts:
         if s.rows.ahead and s.iterations(part) > 1:
-            yield f"hoist({_turned(s, part)}, {s.rows.ahead})"
+            yield f"hoist({_hardware_loop(s, part)}, {s.rows.ahead})"
         yield from epilogue_hoisted(part)
 
 
@@ -112,7 +112,7 @@ def _around(s: NibbleRows, part: RowPart) -> str:
     return _own(part, "sj") if s.rows.unroll else _channels(part)
 
 
-def _turned(s: NibbleRows, part: RowPart) -> str:
+def _hardware_loop(s: NibbleRows, part: RowPart) -> str:
     """The hardware loop."""
     return part.depth if s.rows.unroll else _own(part, "sj")
 

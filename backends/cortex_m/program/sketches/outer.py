@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tosaic.backends.cortex_m.program.sketches.outer_numbers import LANES, ChannelBlocks, CopiedWindow, OuterTiles
-from tosaic.backends.cortex_m.program.sketches.tiles import ImageTiles, TileRegion, turned
+from tosaic.backends.cortex_m.program.sketches.tiles import ImageTiles, TileRegion, hardware_loop
 
 _BOUNDS = {"low": "m", "upper": "n"}
 """The constants that are bounds, each with a letter for its vector."""
@@ -94,7 +94,7 @@ def _kept(part: ChannelBlocks) -> Iterator[str]:
     loops = sum(extent > 1 for extent in (*depth, *t.kernel, part.vectors))
     yield f"stage(w{behind}, n{behind}, wc{behind}, scratch)"
     yield f"stage(w{behind}, wc{behind}{loops - 1}, wv{behind}, q)"
-    yield from turned(f"wc{behind}0", depth[0], False, "mve_fp")
+    yield from hardware_loop(f"wc{behind}0", depth[0], False, "mve_fp")
 
 
 def _laid_out(t: OuterTiles) -> Iterator[str]:
@@ -130,7 +130,7 @@ def _copied(window: CopiedWindow) -> Iterator[str]:
         if iterations:
             yield f"split({loop}, l{loop}, {LANES}{', early' * (rest > 0)})"
             yield f"stage(a, {loop}, v{loop}, q)"
-            yield from turned(loop, iterations + (rest > 0), rest > 0, "mve_fp")
+            yield from hardware_loop(loop, iterations + (rest > 0), rest > 0, "mve_fp")
 
 
 @dataclass(frozen=True)

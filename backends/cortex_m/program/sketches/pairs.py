@@ -91,7 +91,7 @@ def _added_pairs(g: Geometry, strip: Strip) -> Iterator[str]:
         yield f"split(k{across}, kr, {others})"
         iteration = "kr"
     yield f"stage(wh, {iteration}, wr, r)"
-    places = patch(g, strip)
+    places = places_read(g, strip)
     if is_held(g, strip):
         yield f"stage(P, {iteration}, ph, r)"
     else:
@@ -100,7 +100,7 @@ def _added_pairs(g: Geometry, strip: Strip) -> Iterator[str]:
     yield from (f"select(k{across}, {strip.isa})", f"block(k{across})", f"unroll({sums})", "unroll(sn)")
 
 
-def patch(g: Geometry, strip: Strip) -> list[int]:
+def places_read(g: Geometry, strip: Strip) -> list[int]:
     """The places along a tile that its results read, of one row or column of their windows."""
     axis = 0 if strip.down else 1
     steps = [(p * g.stride[axis], k * g.dilation[axis]) for p in range(strip.pixels) for k in range(g.kernel[axis])]
@@ -115,7 +115,7 @@ def fits(g: Geometry, strip: Strip) -> bool:
 
 def is_held(g: Geometry, strip: Strip) -> bool:
     """Whether all that a tile reads in an iteration lies in registers beside its sums and two pointers."""
-    places, taps = patch(g, strip), g.kernel[0 if strip.down else 1]
+    places, taps = places_read(g, strip), g.kernel[0 if strip.down else 1]
     dense = places[-1] - places[0] + 1 == len(places)
     return dense and 2 * strip.pixels + 2 + len(places) + taps <= GENERAL
 
@@ -123,7 +123,7 @@ def is_held(g: Geometry, strip: Strip) -> bool:
 def cost_of(g: Geometry, strip: Strip) -> float:
     """About the cycles of a product of a tile of pairs, in units of three: loads, products, and a tile's epilogue."""
     taps, others = g.kernel[0 if strip.down else 1], g.kernel[1 if strip.down else 0]
-    places, products = len(patch(g, strip)), 2 * strip.pixels * taps
+    places, products = len(places_read(g, strip)), 2 * strip.pixels * taps
     loads = taps + 1 + places * (1 if is_held(g, strip) else 2)
     tile = others * (loads + products) + 26 + 10 * strip.pixels
     return tile / (3 * others * products) + 1 / (strip.copied * others * taps)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, RowResult
-from tosaic.backends.cortex_m.program.sketches.tiles import turned
+from tosaic.backends.cortex_m.program.sketches.tiles import hardware_loop
 
 DEEP, PAIR = 8, 2
 """Rows and columns of a deep patch."""
@@ -339,11 +339,11 @@ class StripCopy:
         lanes = min(size, LANES)
         return lanes, size % lanes > 0, -(-size // lanes)
 
-    def turned(self) -> Iterator[str]:
+    def hardware_loop(self) -> Iterator[str]:
         """The loops of copies, which become the core's."""
         for part, count in self.parts.items():
             for kind in range(self.kinds):
-                yield from turned(part + f"_{kind}" * (kind > 0), count, early=False)
+                yield from hardware_loop(part + f"_{kind}" * (kind > 0), count, early=False)
         for _, loop, columns in self.sides:
             _, early, count = self._filled(columns)
-            yield from turned(loop, count, early)
+            yield from hardware_loop(loop, count, early)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from tosaic.backends.cortex_m.program.sketches.patch_strips import DEEP, PAIR, Patched, StripCopy, channels
 from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR
-from tosaic.backends.cortex_m.program.sketches.tiles import turned
+from tosaic.backends.cortex_m.program.sketches.tiles import hardware_loop
 
 
 def patched(t: Patched) -> Iterator[str]:
@@ -36,11 +36,11 @@ def patched(t: Patched) -> Iterator[str]:
     if t.skips:
         yield f"skip({t.tile}, S{', S_1' * t.paired})"
     for copy in copies:
-        yield from copy.turned()
+        yield from copy.hardware_loop()
     if t.crowded:
         yield from ("select(x, mve)", *([f"hardware_loop({t.channel})"] if t.iterations > 1 else []), "block(x)")
     else:
-        yield from turned(t.channel, t.iterations, early=False)
+        yield from hardware_loop(t.channel, t.iterations, early=False)
     if t.iterations > 1:
         yield f"pipeline({t.channel}, {t.first})"
 

@@ -28,8 +28,8 @@ class WalkedWindow:
     ahead: int
 
     @property
-    def turned(self) -> str:
-        """The loop of the core."""
+    def hardware_loop(self) -> str:
+        """The hardware loop."""
         return "kx" if self.fused or self.kernel[0] == 1 else "ky"
 
     @property
@@ -56,9 +56,9 @@ def walked(w: WalkedWindow) -> Iterator[str]:
     if lanes.vectors > 1:
         copied = "va0"
         yield from (f"split({loop}, {loop}l, {lanes.count})" for loop in ("sn", "snb", copied))
-    yield from ("select(n, mve)", f"hardware_loop({w.turned})", "block(n)")
+    yield from ("select(n, mve)", f"hardware_loop({w.hardware_loop})", "block(n)")
     if w.ahead:
-        yield f"hoist({w.turned}, {w.ahead})"
+        yield f"hoist({w.hardware_loop}, {w.ahead})"
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tosaic.backends.cortex_m.program.sketches.lanes import ChannelLanes, begun, epilogue, lengthened
-from tosaic.backends.cortex_m.program.sketches.tiles import ImageTiles, TileRegion, turned
+from tosaic.backends.cortex_m.program.sketches.tiles import ImageTiles, TileRegion, hardware_loop
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,10 @@ def tiled(t: TiledWindows) -> Iterator[str]:
         yield f"share({f'S_{region.name}' if region.name else 'S'}, T{region.name})"
     iterations = [region.iterations((t.lanes.iterations, t.lanes.early)) for region in regions]
     for region, each in zip(regions, iterations, strict=True):
-        yield from turned(region.turned, *each)
+        yield from hardware_loop(region.hardware_loop, *each)
     for region, (count, early) in zip(regions, iterations, strict=True):
         if t.ahead and count - early > 1:
-            yield f"hoist({region.turned}, {t.ahead})"
+            yield f"hoist({region.hardware_loop}, {t.ahead})"
 
 
 def _region(t: TiledWindows, region: TileRegion) -> Iterator[str]:
@@ -53,7 +53,7 @@ def _region(t: TiledWindows, region: TileRegion) -> Iterator[str]:
     lanes, names = t.lanes, region.names
     vectors = ["nv"] * (lanes.vectors > 1)
     yield from region.inwards(*vectors)
-    iteration = f"nv{names}" if vectors else region.turned
+    iteration = f"nv{names}" if vectors else region.hardware_loop
     yield f"compute_at(S, {iteration}{f', {region.name}' * bool(region.name)})"
     sums = f"S_{region.name}" if region.name else "S"
     around = region.tile[0] if region.tile else iteration

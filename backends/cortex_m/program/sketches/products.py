@@ -75,7 +75,7 @@ class Tile:
         yield weights.replace("@", "snb" if self.outer == "snb" and not self.held else depth)
         yield pixels.replace("@", "sxb" if self.outer == "sxb" and not self.held else depth)
 
-    def turned(self) -> Iterator[str]:
+    def ordered(self) -> Iterator[str]:
         """The larger side outermost."""
         if self.outer == "snb" and self.pixels > 1:
             yield "reorder(sxb, snb)"
@@ -196,7 +196,7 @@ def _of_halves(tile: Tile, high: bool, left: str, whole: bool, padded: bool) -> 
         yield "reorder(kl, ke)"
     for loop in tile.loops:
         yield f"reorder({lane}, {loop})"
-    yield from tile.turned()
+    yield from tile.ordered()
     # A word holds both phases of a channel.
     if channels:
         yield from ("pack(w)", "reorder_dims(w, d01342)")
@@ -297,7 +297,7 @@ def scalar_conv2d(tile: Tile, high: bool, copied: bool) -> Iterator[str]:
     yield from _windows(copied)
     yield from epilogue(tile, high)
     yield from summed(tile, "P" if copied else "")
-    yield from tile.turned()
+    yield from tile.ordered()
     if tile.channels > 1:
         yield "pack(w)"
     yield from tile.operands("k", "stage(w, @, wr, r, i32)", f"stage({'P' if copied else 'a'}, @, ar, r, i32)")
@@ -314,7 +314,7 @@ def thumb_conv2d(tile: Tile, high: bool, channels: int) -> Iterator[str]:
     yield from ("fuse(ky, kx)", "fuse(kx, k)", "widen(P, i32)")
     yield from epilogue(tile, high)
     yield from summed(tile, "P", "h")
-    yield from tile.turned()
+    yield from tile.ordered()
     if tile.channels > 1:
         yield "pack(w)"
     if tile.pixels > 1:

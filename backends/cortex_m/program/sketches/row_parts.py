@@ -248,7 +248,7 @@ class SumGroup:
         return self.repeats * (s.vectors * each - self.held * self.pixels + (s.short > 0) * self.width)
 
     @property
-    def turned(self) -> str:
+    def hardware_loop(self) -> str:
         """Its hardware loop."""
         if self.over_tiles:
             return self.over

@@ -159,11 +159,11 @@ def _copied(part: RowPart) -> Iterator[str]:
 
 def _selected(part: RowPart) -> Iterator[str]:
     """Its instructions."""
-    for around, turned, iterations, _ in _added(part):
+    for around, hardware_loop, iterations, _ in _added(part):
         yield f"select({around}, mve)"
         if not part.s.constant and part.s.short and not part.s.unroll and not part.s.in_place:
-            yield f"unmask({turned})"
-        yield from _turned(around, turned, iterations)
+            yield f"unmask({hardware_loop})"
+        yield from _hardware_loop(around, hardware_loop, iterations)
     yield from epilogue_selected(part)
 
 
@@ -172,23 +172,23 @@ def _added(part: RowPart) -> list[tuple[str, str, int, int]]:
     that."""
     if part.s.in_place:
         return [(*part.in_place, part.s.vectors + (part.s.short > 0))]
-    return [(g.around, g.turned, g.iterations, g.loads) for g in part.groups]
+    return [(g.around, g.hardware_loop, g.iterations, g.loads) for g in part.groups]
 
 
 def epilogue_selected(part: RowPart) -> Iterator[str]:
     """The instructions of its epilogue."""
     if part.whole:
         yield "write_out(eq)"
-    for around, turned, iterations in part.epilogues:
-        yield from block(around, turned, iterations)
+    for around, hardware_loop, iterations in part.epilogues:
+        yield from block(around, hardware_loop, iterations)
 
 
 def block(around: str, iteration: str, iterations: int) -> Iterator[str]:
     yield f"select({around}, mve)"
-    yield from _turned(around, iteration, iterations)
+    yield from _hardware_loop(around, iteration, iterations)
 
 
-def _turned(around: str, iteration: str, iterations: int) -> Iterator[str]:
+def _hardware_loop(around: str, iteration: str, iterations: int) -> Iterator[str]:
     if iterations > 1:
         yield f"hardware_loop({iteration})"
     yield f"block({around})"
@@ -196,18 +196,18 @@ def _turned(around: str, iteration: str, iterations: int) -> Iterator[str]:
 
 def _hoisted(part: RowPart) -> Iterator[str]:
     """Loads that run ahead."""
-    for _, turned, iterations, loads in _added(part):
+    for _, hardware_loop, iterations, loads in _added(part):
         ahead = min(part.s.ahead, loads)
         if ahead and iterations > 1:
-            yield f"hoist({turned}, {ahead})"
+            yield f"hoist({hardware_loop}, {ahead})"
     yield from epilogue_hoisted(part)
 
 
 def epilogue_hoisted(part: RowPart) -> Iterator[str]:
     """Loads of its epilogue that run ahead."""
-    for _, turned, iterations in part.epilogues:
+    for _, hardware_loop, iterations in part.epilogues:
         if part.ahead and iterations > 1:
-            yield f"hoist({turned}, {part.ahead})"
+            yield f"hoist({hardware_loop}, {part.ahead})"
 
 
 def _spread(part: RowPart, around: str, lanes: str, dtype: str) -> Iterator[str]:

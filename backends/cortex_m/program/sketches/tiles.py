@@ -117,13 +117,13 @@ class ImageTiles:
     """Tiles of an image, each with all of its channels.
 
     Args:
-        turned: `n` or `x`: the loop of the core, over channels or over columns.
+        hardware_loop: `n` or `x`: the hardware loop, over channels or over columns.
         y, x, n: the loops over rows, columns and channels.
     """
 
     down: TiledAxis
     across: TiledAxis
-    turned: str
+    hardware_loop: str
     y: str = "y"
     x: str = "x"
     n: str = "n"
@@ -175,35 +175,37 @@ class TileRegion:
         return [f"{loops[name]}i{self.names}" for name, axis, part in self.axes if axis.tile(part) > 1]
 
     @property
-    def turned(self) -> str:
-        """The loop of the core."""
+    def hardware_loop(self) -> str:
+        """The hardware loop."""
         image = self.image
-        return f"{image.x if image.turned == 'x' else image.n}{self.names}"
+        return f"{image.x if image.hardware_loop == 'x' else image.n}{self.names}"
 
     @property
     def outer(self) -> str:
         """The other of the loops over columns and channels, which stands around that."""
         image = self.image
-        return f"{image.n if image.turned == 'x' else image.x}{self.names}"
+        return f"{image.n if image.hardware_loop == 'x' else image.x}{self.names}"
 
     def inwards(self, *vectors: str) -> Iterator[str]:
-        """The steps that bring the loops of a tile into the loop of the core, and into others over `vectors` in it."""
+        """The steps that bring the loops of a tile into the hardware loop, and into others over `vectors` in it."""
         tile, image = self.tile, self.image
         if len(tile) == 2:
             yield f"reorder({tile[0]}, {tile[1]})"
         for loop, outer in itertools.product((image.n, *vectors), tile):
             yield f"reorder({outer}, {loop}{self.names})"
-        if image.turned == "x":
+        if image.hardware_loop == "x":
             yield f"reorder({image.x}{self.names}, {image.n}{self.names})"
 
     def iterations(self, channels: tuple[int, bool]) -> tuple[int, bool]:
-        """Those of the loop of the core, and whether the last starts early; `channels` are those over channels."""
+        """Those of the hardware loop, and whether the last starts early; `channels` are those over channels."""
+        if self.image.hardware_loop != "x":
+            return channels
         across = self.image.across
-        return (across.iterations(self.across), across.early(self.across)) if self.image.turned == "x" else channels
+        return across.iterations(self.across), across.early(self.across)
 
 
-def turned(loop: str, iterations: int, early: bool, isa: str = "mve") -> Iterator[str]:
-    """The steps that make a loop one of the core; a last iteration that starts early stands behind it."""
+def hardware_loop(loop: str, iterations: int, early: bool, isa: str = "mve") -> Iterator[str]:
+    """The steps that make a loop the hardware loop; a last iteration that starts early stands behind it."""
     if early and iterations > 1:
         yield f"cut({loop}, {iterations - 1}, e)"
         yield from (f"select({loop}_e, {isa})", f"block({loop}_e)")

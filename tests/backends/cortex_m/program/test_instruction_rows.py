@@ -238,8 +238,8 @@ def test_every_row_does_what_it_means(bench, tmp_path):
     cases = []
     loops: list[tuple[Kind, bool]] = [("hardware_loop", False), ("hardware_loop", True)]
     kinds: list[tuple[Kind, bool]] = [("block", False), *(loops if bench is M55 else [])]
-    turned = [(row, how) for row in rows for how in (kinds if _is_in_memory(row) else kinds[:1])]
-    for number, (row, (kind, walks)) in enumerate(turned):
+    tried = [(row, how) for row in rows for how in (kinds if _is_in_memory(row) else kinds[:1])]
+    for number, (row, (kind, walks)) in enumerate(tried):
         program = low_program(row) if row.low else RowProgram(row, kind, walks).program
         printer, (inputs, outputs) = Printer(program), values_of(row, program, rng)
         if row.pair:

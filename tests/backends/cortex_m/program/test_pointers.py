@@ -52,8 +52,8 @@ def reached(plan: Pointers, uses: list[PointerUse]) -> list[tuple[Hashable, int]
 def wanted(uses: list[PointerUse]) -> list[tuple[Hashable, int]]:
     first = [each for n, each in enumerate(uses) if not each.iterations and not any(u.iterations for u in uses[:n])]
     inside, last = [u for u in uses if u.iterations], [u for u in uses if not u.iterations and u not in first]
-    turned = [(u.key, u.where.at({"x": iteration}).const) for iteration in range(ITERATIONS) for u in inside]
-    return [*((u.key, u.where.const) for u in first), *turned, *((u.key, u.where.const) for u in last)]
+    inner = [(u.key, u.where.at({"x": iteration}).const) for iteration in range(ITERATIONS) for u in inside]
+    return [*((u.key, u.where.const) for u in first), *inner, *((u.key, u.where.const) for u in last)]
 
 
 CASES = {
