@@ -170,7 +170,7 @@ class PlaceBuffer(Primitive):
         return replace(program, body=mapped(program.body, one))
 
 
-class Scope(NamedTuple):
+class BufferScope(NamedTuple):
     """Where a buffer lives, the one statement that makes it, and the one that reads it.
 
     Args:
@@ -188,7 +188,7 @@ class Scope(NamedTuple):
         return set().union(*(written_by(part) - own_buffers(part) for part in behind))
 
 
-def scope_of(program: Program, name: str) -> Scope:
+def scope_of(program: Program, name: str) -> BufferScope:
     """Where a buffer lives.
 
     Raises:
@@ -204,7 +204,7 @@ def scope_of(program: Program, name: str) -> Scope:
     users = [p for p in parts if any(how == "read" and a.buffer == name for how, a in touches(p)) and p not in makers]
     if len(makers) != 1 or len(users) != 1 or parts.index(makers[0]) > parts.index(users[0]):
         raise RefusedError(f"{name} is not made by one statement for another one behind it")
-    return Scope(scopes[0], makers[0], users[0], parts)
+    return BufferScope(scopes[0], makers[0], users[0], parts)
 
 
 @PRIMITIVES.register
