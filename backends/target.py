@@ -162,6 +162,10 @@ class Pipeline:
     into_interleaving_store: int = 0
     store_to_load: int = 0
 
+    def __hash__(self) -> int:
+        """Of a few numbers: there are few pipelines, and results are remembered by them very often."""
+        return hash((self.issue, self.width, self.taken_branch, len(self.scalar), len(self.vector)))
+
     def __post_init__(self) -> None:
         """Raise ValueError where a pattern is no regular expression, or an instruction may match none."""
         for timings, any_of_them in ((self.vector, "v"), (self.scalar, "")):

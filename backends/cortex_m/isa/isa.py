@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Collection
+from functools import lru_cache
 from typing import ClassVar
 
 from tosaic.backends.cortex_m.program.row import Formal, Row
@@ -62,10 +64,21 @@ def integer_sets_of(core: Core) -> list[str]:
     return [n for n in sets_of(core) if any(f.dtype != "f32" for row in rows_of(n) for f in row.formals)]
 
 
-def registers_of(core: Core) -> list[str]:
-    """The classes of registers that a core's instructions have."""
-    rows = (row for name in sets_of(core) for row in rows_of(name))
-    return sorted({formal.memory for row in rows for formal in row.formals} - {"m"})
+def rows_on(core: Core) -> Collection[Row]:
+    """The rows that a core has."""
+    return _together(tuple(ISAS.find(name) for name in sets_of(core)))[0]
+
+
+def registers_of(core: Core) -> Collection[str]:
+    """The classes of registers that a core's instructions have, sorted."""
+    return _together(tuple(ISAS.find(name) for name in sets_of(core)))[1]
+
+
+@lru_cache(maxsize=64)
+def _together(sets: tuple[type[Isa], ...]) -> tuple[Collection[Row], Collection[str]]:
+    """The rows of some sets, and the classes of registers that they have."""
+    rows = frozenset(row for isa in sets for row in rows_of(isa.name))
+    return rows, tuple(sorted({formal.memory for row in rows for formal in row.formals} - {"m"}))
 
 
 def formals(**operands: str) -> tuple[Formal, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from tosaic.backends.cortex_m.isa.isa import registers_of, rows_of, sets_of
+from tosaic.backends.cortex_m.isa.isa import registers_of, rows_on
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.legal import bounds_of
 from tosaic.backends.cortex_m.program.names import is_free
@@ -47,8 +47,7 @@ def check(program: Program, core: Core) -> None:
     Raises:
         RefusedError: the message says what does not hold.
     """
-    rows = {row for name in sets_of(core) for row in rows_of(name)}
-    classes = registers_of(core)
+    rows, classes = rows_on(core), registers_of(core)
     for b in program.buffers.values():
         if b.in_registers and b.memory not in classes:
             raise RefusedError(f"a {core.name} has no registers `{b.memory}`, where {b.name} lies")
