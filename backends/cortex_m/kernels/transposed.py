@@ -77,7 +77,8 @@ class TransposedConvolution(KernelFamily):
         return Workload(self.name, key, {"function": str(function)}, {"weights": weights})
 
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
-        return self._parts(workload, core).convolutions[0].space.variants
+        found = self._parts(workload, core).convolutions[0].space.variants
+        return [variant for variant in found if variant.name.partition(".")[0] in _CONVOLUTIONS]
 
     def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
         return self._parts(workload, core).source(schedule, core)
@@ -171,6 +172,14 @@ class _Problem:
     zero_point: int
     rows: tuple[str, ...]
 
+    @property
+    def places(self) -> tuple[int, int]:
+        """Where in working memory lies what a call makes if it is no row of the result, behind what it reads if
+        that is no part of the image; and where that of its kernel begins."""
+        geometry = self.geometry
+        window = 0 if geometry.reads_whole else round_up(geometry.down.taps * geometry.row, VECTOR)
+        return window, window + (0 if geometry.writes_whole else round_up(geometry.made_row, VECTOR))
+
     @staticmethod
     def of(function: ir.Operation) -> _Problem:
         op, *_, last = computing_ops(function)
@@ -244,16 +253,9 @@ class _Parts:
     problem: _Problem
     convolutions: tuple[KernelTask, ...]
 
-    def _places(self) -> tuple[int, int]:
-        """Where in working memory lies what a call makes if it is no row of the result, behind what it reads if
-        that is no part of the image; and where that of its kernel begins."""
-        geometry = self.problem.geometry
-        window = 0 if geometry.reads_whole else round_up(geometry.down.taps * geometry.row, VECTOR)
-        return window, window + (0 if geometry.writes_whole else round_up(geometry.made_row, VECTOR))
-
     def scratch(self, row: int) -> int:
         """Bytes of working memory, of which the kernel of a row takes some."""
-        return self._places()[1] + row
+        return self.problem.places[1] + row
 
     def source(self, schedule: Schedule, core: Core) -> KernelSource:
         """The kernel, with that of a row as its part.
@@ -290,7 +292,7 @@ class _Parts:
 
     def _made(self, call: str) -> list[str]:
         """C that makes row `y` of the result."""
-        geometry, (made, inner) = self.problem.geometry, self._places()
+        geometry, (made, inner) = self.problem.geometry, self.problem.places
         row, result = geometry.out_row, f"out + y * {geometry.out_row}"
         if geometry.writes_whole:
             return [call % (result, f"scratch + {inner}")]
@@ -330,5 +332,5 @@ def _parts(text: str, core: Core, libraries: tuple[tuple[str, Path], ...], site:
     problem = _Problem.of(function)
     rows = [parse(row) for row in problem.rows]
     tasks = (KernelTask.of(functions(row)["main"], core, _CONVOLUTIONS, (), dict(libraries)) for row in rows)
-    # How much working memory there is, is for the whole kernel to say.
-    return _Parts(problem, tuple(replace(task, site=replace(site, most_scratch=None, alike=True)) for task in tasks))
+    most = None if site.most_scratch is None else site.most_scratch - problem.places[1]
+    return _Parts(problem, tuple(replace(task, site=replace(site, most_scratch=most, alike=True)) for task in tasks))
