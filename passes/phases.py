@@ -30,6 +30,8 @@ from tosaic.passes.module_pass import PASSES, ModulePass, UpstreamPass
 from tosaic.passes.npu.affine_to_depthwise import AffineToDepthwise
 from tosaic.passes.npu.centering_to_convolutions import CenteringToConvolutions
 from tosaic.passes.npu.cheapest_convolutions import CheapestConvolutions
+from tosaic.passes.npu.cheapest_products import CheapestProducts
+from tosaic.passes.npu.cheapest_reductions import CheapestReductions
 from tosaic.passes.npu.cheapest_transpose_convolutions import CheapestTransposeConvolutions
 from tosaic.passes.npu.cheapest_transposes import CheapestTransposes
 from tosaic.passes.npu.columns_to_channels import ColumnsToChannels
@@ -85,6 +87,8 @@ def npu_phases(target: str, small: bool = False) -> tuple[Phase, ...]:
     sinking = (SinkThroughReshapes(), RaiseTransposes(), TransposesToReshapes())
     cheapest = (
         *(() if small else (SumsToConvolutions(target),)),
+        CheapestProducts(target),
+        CheapestReductions(target),
         CheapestTransposeConvolutions(target),
         CheapestConvolutions(target),
         ColumnsToChannels(target),

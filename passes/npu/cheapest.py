@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from math import prod
 from typing import TypeAlias
 
 import numpy as np
@@ -26,22 +26,33 @@ _CHOSEN: dict[tuple[Cost, Forms, tuple[str, ...]], int] = {}
 """Which form costs least, 0 for the ops as they stand, whatever their constants hold."""
 
 
-def to_cheapest(module: ir.Module, target: str, forms: Forms, *names: str, cheap: float = 0, gain: float = 0) -> None:
+def to_cheapest(
+    module: ir.Module,
+    target: str,
+    forms: Forms,
+    *names: str,
+    cheap: float = 0,
+    gain: float = 0,
+    most: Callable[[ir.Operation], float] = lambda _: math.inf,
+) -> None:
     """Write each op of these names in the form that costs the NPU of `target` the fewest cycles, in place.
 
     Args:
         cheap: cycles for an element of the result at which an op is left as it stands, and no form tried.
         gain: the share of its cycles that a form must save.
+        most: the cycles that a form of an op may take.
 
     Raises:
         Error: no such target.
     """
     if target not in COSTS:
         raise unknown_name("target", target, sorted(COSTS))
-    rewrite(module, [_cheapest(COSTS[target], forms, names, cheap, gain)])
+    rewrite(module, [_cheapest(COSTS[target], forms, names, cheap, gain, most)])
 
 
-def _cheapest(cost: Cost, forms: Forms, names: Sequence[str], cheap: float, gain: float) -> Pattern:
+def _cheapest(
+    cost: Cost, forms: Forms, names: Sequence[str], cheap: float, gain: float, most: Callable[[ir.Operation], float]
+) -> Pattern:
     @pattern(*names)
     def cheapest(op: ir.Operation) -> Replacement:
         ops, others = forms(op)
@@ -53,8 +64,9 @@ def _cheapest(cost: Cost, forms: Forms, names: Sequence[str], cheap: float, gain
         if key not in _CHOSEN:
             usual = cost(alone)
             costs = [usual and (1 - gain) * usual]
-            if usual is None or usual > cheap * prod(shape_of(op.results[0])):
-                costs += [cost(_alone(form, ops, read)) for form in others]
+            if usual is None or usual > cheap * math.prod(shape_of(op.results[0])):
+                found = [cost(_alone(form, ops, read)) for form in others]
+                costs += [cycles if cycles is not None and cycles <= most(op) else None for cycles in found]
             _CHOSEN[key] = min(range(len(costs)), key=lambda index: (costs[index] is None, costs[index]))
         return others[_CHOSEN[key] - 1](*read) if _CHOSEN[key] else None
 

@@ -12,7 +12,7 @@ from tosaic.passes.place.processors import npu_regions, refusals
 from tosaic.passes.place.rounding import round_twice_on_cpu
 from tosaic.passes.place.turning import turn_in_products_on_cpu
 from tosaic.passes.place.verdicts import Verdict, verdict_of
-from tosaic.passes.place.widening import widen_in_readers
+from tosaic.passes.place.widening import widen_in_readers, widen_in_regions
 from tosaic.support.graph import Node, nodes_of
 from tosaic.support.kernels import anchor, cpu_kernels
 from tosaic.support.mlir import ir
@@ -44,6 +44,7 @@ def divide(module: ir.Module, verdict: Verdict, hop_cost: int = HOP_COST) -> Non
         reasons = refusals(nodes, verdict, hop_cost)
         regions = npu_regions(nodes, reasons)
         _mark(nodes, {node for region in regions for node in region}, reasons)
+        ops_on_npu = widen_in_regions(regions)
         round_twice_on_cpu(module)
         turn_in_products_on_cpu(module)
         placed = {node.op: node for node in nodes_of(module)}
@@ -51,7 +52,7 @@ def divide(module: ir.Module, verdict: Verdict, hop_cost: int = HOP_COST) -> Non
         if widen_in_readers(kernels):
             placed = {node.op: node for node in nodes_of(module)}
             kernels = _on_cpu(placed.values())
-        on_npu = [[placed[node.op] for node in region] for region in regions]
+        on_npu = [[placed[op] for op in ops] for ops in ops_on_npu]
         named = [Group(f"npu_{index}", "npu", region) for index, region in enumerate(on_npu)]
         named += [Group(f"cpu_{index}_{anchor(group).name}", "cpu", group) for index, group in enumerate(kernels)]
         outline(module, sorted(named, key=lambda group: group.nodes[-1].number))

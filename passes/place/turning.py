@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from tosaic.passes.layout.permutation import turned_rows
 from tosaic.passes.rewrite import Replacement, pattern, rewrite
-from tosaic.support.attributes import ints_of
 from tosaic.support.mlir import ir, shape_of
 from tosaic.support.tosa_builder import rebuild, reshape, transpose
-from tosaic.support.values import producer
+from tosaic.support.values import users
 
 
 def turn_in_products_on_cpu(module: ir.Module) -> None:
@@ -18,14 +18,23 @@ def turn_in_products_on_cpu(module: ir.Module) -> None:
 def _behind_reshape(op: ir.Operation) -> Replacement:
     """`matmul(a, reshape(transpose(x)))` -> `matmul(a, transpose(reshape(x)))`, of matrices either way."""
     a, b, *zeros = op.operands
-    view = None if "tosaic.op" in op.attributes else producer(b, "tosa.reshape")
-    turned = None if view is None else producer(view.operands[0], "tosa.transpose")
-    if turned is None or "tosaic.op" in turned.attributes:
+    found = () if "tosaic.op" in op.attributes else turned_rows(b)
+    if len(found) < 2 or "tosaic.op" in found[0].attributes:
         return None
-    perms, (n, depth, columns) = ints_of(turned, "perms"), shape_of(b)
-    rank = len(perms)
-    if perms != (*range(rank - 2), rank - 1, rank - 2) or shape_of(turned.results[0])[-2:] != (depth, columns):
-        return None
-    why = {name: turned.attributes[name] for name in ("tosaic.reason",) if name in turned.attributes}
-    rows = transpose(reshape(turned.operands[0], (n, columns, depth)), (0, 2, 1), **why)
+    turn, _ = found
+    why = {name: turn.attributes[name] for name in ("tosaic.reason",) if name in turn.attributes}
+    n, depth, columns = shape_of(b)
+    rows = transpose(reshape(turn.operands[0], (n, columns, depth)), (0, 2, 1), **why)
     return rebuild(op, [a, rows, *zeros], op.results[0].type)
+
+
+def product_that_turns(op: ir.Operation) -> ir.Operation | None:
+    """The MATMUL whose second operand an op turns, for it alone: a kernel of the core does so while it reads."""
+    value = op.results[0]
+    while [reader.name for reader in users(value)] == ["tosa.reshape"]:
+        (view,) = users(value)
+        value = view.results[0]
+    if op.name != "tosa.transpose" or [reader.name for reader in users(value)] != ["tosa.matmul"]:
+        return None
+    (product,) = users(value)
+    return product if op in turned_rows(product.operands[1]) else None

@@ -1,4 +1,4 @@
-"""What several kernels of the core read in more bits, and widen themselves."""
+"""What several kernels of the core, or regions of the NPU, read in more bits, and widen themselves."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from tosaic.passes.integers import rescale_of
 from tosaic.support.graph import Node
 from tosaic.support.mlir import ir
 from tosaic.support.tosa_ops import MOVING, POINTWISE
+from tosaic.support.values import bit_width
 
 _WIDENS = POINTWISE - MOVING | {"tosa.reduce_sum"}
 """The ops whose kernels widen what they read."""
@@ -31,17 +32,31 @@ def widen_in_readers(kernels: Sequence[Sequence[Node]]) -> bool:
     return widened
 
 
+def widen_in_regions(regions: Sequence[Sequence[Node]]) -> list[list[ir.Operation]]:
+    """The ops of each region of the NPU, which has a copy of each RESCALE to more bits that it reads of another one: in
+    one region the NPU does it while it reads, and fewer bytes are kept."""
+    region_of = {node: index for index, region in enumerate(regions) for node in region}
+    copies: list[list[ir.Operation]] = [[] for _ in regions]
+    for node, own in region_of.items():
+        if node.name != "rescale" or bit_width(node.op.results[0]) <= bit_width(node.op.operands[0]):
+            continue
+        for index in sorted({region_of.get(user, own) for user in node.users} - {own}):
+            copies[index].append(_copy_for(node, [user for user in node.users if region_of.get(user) == index]))
+    return [[*more, *(node.op for node in region)] for more, region in zip(copies, regions, strict=True)]
+
+
 def _only_widens(node: Node) -> bool:
     """Whether a node is a RESCALE by one to int32, for kernels alone."""
     found = rescale_of(node.op) if node.name == "rescale" and not node.returned else None
     return found is not None and found.by_one and found.output_zp == 0 and found.target == "i32"
 
 
-def _copy_for(node: Node, users: Iterable[Node]) -> None:
-    """Let users read a copy of a node's result."""
+def _copy_for(node: Node, users: Iterable[Node]) -> ir.Operation:
+    """Let users read a copy of a node's result; the copy."""
     (result,) = node.op.results
     copy = node.op.clone(ir.InsertionPoint(node.op)).operation
     for user in users:
         for number, operand in enumerate(user.op.operands):
             if operand == result:
                 user.op.operands[number] = copy.results[0]
+    return copy

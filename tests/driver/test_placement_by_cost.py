@@ -64,6 +64,22 @@ def test_products_go_to_the_cpu_where_it_is_faster(placed):
     assert cycles(found) + cpu_cycles(found.module) < cycles(placement)
 
 
+def test_a_product_takes_the_transpose_of_its_operand_with_it():
+    """A kernel of the core reads rows as well as columns."""
+    rng, graph = np.random.default_rng(0), Graph()
+    y = graph.conv2d(graph.input((1, 32, 1, 16)), rng.integers(-127, 128, (16, 1, 1, 16)), np.zeros(16))
+    rows = graph.reshape(graph.requantize(y, "i8", 0.001), (2, 16, 16))
+    keys = graph.transpose(graph.input((1, 2, 64, 16)), (0, 1, 3, 2))
+    product = graph.matmul(rows, graph.reshape(keys, (2, 16, 64)))
+    module = graph.module(graph.requantize(product, "i8", 0.01))
+    samples = [random_inputs(module, 1)]
+    placement = place_on(TARGET, [module], samples)
+    found = cheaper_placement(placement, TARGET, samples, lambda divided: 3000.0 * len(functions_on("cpu", divided)))
+    ops = {op.op: op.processor for op in placed_ops(found.module, found.regions)}
+    assert (ops["MATMUL"], ops["TRANSPOSE"], ops["CONV2D"]) == ("cpu", "cpu", "npu")
+    assert [len(functions_on("cpu", one.module)) for one in (placement, found)] == [0, 1]
+
+
 def test_nothing_moves_where_the_cpu_is_slower(placed):
     placement, samples = placed
     asked = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from tosa_graphs import Graph
@@ -43,12 +45,14 @@ def forms(module: ir.Module, name: str, monkeypatch: pytest.MonkeyPatch) -> list
     return list(found.values())
 
 
-def check(module: ir.Module, others: list[ir.Module]) -> None:
+def check(
+    module: ir.Module, others: list[ir.Module], accelerators: Sequence[str] = ("ethos-u55-128", "ethos-u85-256")
+) -> None:
     inputs = random_inputs(module, 0)
     expected = evaluate(module, inputs)
     for other in others:
         assert not first_difference(expected, evaluate(other, inputs))
-        for accelerator in ("ethos-u55-128", "ethos-u85-256"):
+        for accelerator in accelerators:
             region = compile_region(serialize(other), accelerator)
             assert not first_difference(expected, emulate(region, inputs).outputs)
 
@@ -287,4 +291,51 @@ def test_every_form_of_a_transpose_behind_a_convolution(depthwise, monkeypatch):
     module = graph.module(graph.transpose(y, (0, 3, 1, 2)))
     others = forms(module, "transposes-apart", monkeypatch)
     assert len(others) == 2
+    check(module, others)
+
+
+@pytest.mark.parametrize("matrices", [1, 3])
+@pytest.mark.parametrize("turned", ["", "by rows", "as an image"])
+@pytest.mark.parametrize("element", ["i8", "i16"])
+def test_every_form_of_a_product(matrices, turned, element, monkeypatch):
+    graph, small = Graph(), element == "i8"
+    a = graph.input((matrices, 2, 24), element)
+    shape = (matrices, 12, 24) if turned else (matrices, 24, 12)
+    b = graph.input((1, *shape) if turned == "as an image" else shape, element)
+    if turned == "by rows":
+        b = graph.transpose(b, (0, 2, 1))
+    elif turned:
+        b = graph.reshape(graph.transpose(b, (0, 1, 3, 2)), (matrices, 24, 12))
+    sums = graph.matmul(a, b, 5 * small, -7 * small)
+    module = graph.module(graph.requantize(sums, element, 0.001 if small else 1e-6))
+    others = forms(module, "cheapest-products", monkeypatch)
+    assert [sum(op.name == "tosa.conv2d" for op in walk(other)) for other in others] == [0, 0, 1][: 2 + small]
+    check(module, others, ["ethos-u85-256"])
+
+
+def test_a_product_stays_whose_sums_are_read_twice_or_whose_operands_are_one(monkeypatch):
+    graph = Graph()
+    sums = graph.matmul(graph.input((1, 2, 8)), graph.input((1, 8, 6)))
+    twice = graph.module(graph.requantize(sums, "i8", 0.01), graph.requantize(sums, "i8", 0.02))
+    graph = Graph()
+    x = graph.input((1, 8, 8))
+    squared = graph.module(graph.requantize(graph.matmul(x, x), "i8", 0.01))
+    assert [len(forms(module, "cheapest-products", monkeypatch)) for module in (twice, squared)] == [1, 1]
+
+
+def test_an_extremum_of_other_axes_and_numbers_stays(monkeypatch):
+    graph = Graph()
+    columns, wide = graph.input((1, 64, 3, 5)), graph.input((1, 3, 64), "i32")
+    module = graph.module(graph.reduce("reduce_max", columns, 1), graph.reduce("reduce_max", wide, 2))
+    assert len(forms(module, "cheapest-reductions", monkeypatch)) == 1
+
+
+@pytest.mark.parametrize(("shape", "count"), [((8, 1, 64), 6), ((2, 6, 49), 3), ((3, 2, 34), 2), ((1, 5, 16), 1)])
+@pytest.mark.parametrize("element", ["i8", "i16"])
+def test_every_form_of_an_extremum(shape, count, element, monkeypatch):
+    graph = Graph()
+    module = graph.module(graph.reduce("reduce_max", graph.input(shape, element), len(shape) - 1))
+    create("reduce-rows", {}).run(module)
+    others = forms(module, "cheapest-reductions", monkeypatch)
+    assert len(others) == count
     check(module, others)

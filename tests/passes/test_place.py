@@ -9,8 +9,8 @@ from tosaic.passes.place.place import HOP_COST, divide, refuse
 from tosaic.passes.place.verdicts import Verdict, everything_on_cpu
 from tosaic.support.attributes import int_of
 from tosaic.support.errors import PassError
-from tosaic.support.functions import functions_on
-from tosaic.support.mlir import copy_of, functions, ir, parse, walk
+from tosaic.support.functions import body_of, functions_on
+from tosaic.support.mlir import copy_of, element_type, functions, ir, parse, walk
 
 ONES = np.ones((8, 3, 3, 8), np.int8)
 
@@ -112,6 +112,27 @@ def test_what_is_a_result_too_is_widened_once():
     sums = [graph.binary("add", wide, graph.const([[n]], "i32")) for n in (1, 2)]
     returned = place(graph.module(wide, *sums))
     assert sorted(contents(returned).values()) == ["cpu: add", "cpu: add", "cpu: rescale"]
+
+
+def test_regions_of_the_npu_widen_themselves_what_another_reads_too():
+    """An int8 tensor goes from region to region, which each widen it; what is narrower than before is computed once."""
+    graph = Graph()
+    x = graph.input((1, 8, 8, 8))
+    wide = graph.rescale(x, "i32", 1 << 30, 20)
+    narrow = graph.rescale(graph.input((1, 8, 8, 8), "i32"), "i16", 1 << 30, 40)
+    first = graph.requantize(graph.binary("add", wide, graph.rescale(narrow, "i32", 1 << 30, 30)), "i8", 1e-6)
+    between = graph.clamp(first, -9, 9)
+    more = graph.binary("add", graph.rescale(between, "i32", 1 << 30, 20), wide)
+    second = graph.binary("add", more, graph.rescale(narrow, "i32", 1 << 30, 29))
+    module = graph.module(graph.requantize(second, "i8", 1e-6))
+    placed = place(module, refusing("clamp"), hop_cost=1)
+    assert same(module, placed)
+    regions = functions_on("npu", placed)
+    read = [[str(element_type(argument)) for argument in body_of(one).arguments] for one in regions.values()]
+    assert read == [["i8", "i32"], ["i8", "i8", "i16"]]
+    ops = [[op for op in walk(one) if "tosaic.op" in op.attributes] for one in regions.values()]
+    first_numbers, second_numbers = ({int_of(op, "tosaic.op") for op in one} for one in ops)
+    assert len(first_numbers & second_numbers) == 1
 
 
 def test_on_the_cpu_a_rescale_of_two_roundings_is_two_of_one():

@@ -130,7 +130,7 @@ def capture_model(options: CompileOptions) -> Capture:
         nhwc=options.input_layout == "nhwc",
         nhwc_results=options.output_layout == "nhwc",
         shapes=options.shapes,
-        columns=options.target.accelerator is None and options.target.core.mve,
+        columns=options.target.core.mve,
     )
 
 

@@ -17,6 +17,7 @@ from tosaic.backends.target import Memory, Target
 from tosaic.compiler.placement import Placement, compiled, divided, settled
 from tosaic.passes import Callback
 from tosaic.passes.place.place import refuse
+from tosaic.passes.place.turning import product_that_turns
 from tosaic.support.attributes import int_of
 from tosaic.support.functions import computing_ops, functions_on
 from tosaic.support.mlir import copy_of, ir, shape_of
@@ -37,22 +38,24 @@ _KERNEL_BYTES = 2048
 
 @dataclass
 class _Alike:
-    """Ops of one kind and shape on the NPU.
+    """Ops of one kind and shape on the NPU, with what a kernel of the CPU does for them while it reads.
 
     Args:
-        cycles: that the NPU takes for each, by the op's number.
         least: what the CPU takes for one at the very least.
+        cycles: that the NPU takes for each, by the op's number.
+        numbers: of those that are of the kind.
         commands: bytes of all that the NPU is told for them.
     """
 
     least: float
     cycles: dict[int, int] = field(default_factory=dict)
+    numbers: set[int] = field(default_factory=set)
     commands: int = 0
 
     @property
     def promise(self) -> float:
         """Cycles that moving all of them may save at most; each ends a region."""
-        return sum(self.cycles.values()) - len(self.cycles) * (self.least + CYCLES_PER_NPU_CALL)
+        return sum(self.cycles.values()) - len(self.numbers) * (self.least + CYCLES_PER_NPU_CALL)
 
     @property
     def reasons(self) -> dict[int, str]:
@@ -130,10 +133,12 @@ def _groups(placement: Placement, target: Target) -> Iterator[_Alike]:
             if part.index < 0:
                 continue
             op = ops[part.index]
-            kind = " ".join([op.name, *(str(value.type) for value in (*op.operands, *op.results))])
-            alike = found.setdefault(kind, _Alike(_least(op, target.layout.constants)))
+            reader = product_that_turns(op) or op
+            kind = " ".join([reader.name, *(str(value.type) for value in (*reader.operands, *reader.results))])
+            alike = found.setdefault(kind, _Alike(_least(reader, target.layout.constants)))
             number = int_of(op, "tosaic.op")
             alike.cycles[number] = alike.cycles.get(number, 0) + part.cycles
+            alike.numbers.add(int_of(reader, "tosaic.op"))
             alike.commands += sum(commands[end] for end in part.offsets)
     yield from found.values()
 

@@ -12,7 +12,8 @@ from tosaic.backends.target import Target
 from tosaic.compiler.proof import prove_beside
 from tosaic.passes.npu.costs import COSTS
 from tosaic.passes.place.verdicts import VERDICTS
-from tosaic.support.mlir import ir
+from tosaic.support.functions import computing_ops
+from tosaic.support.mlir import functions, ir
 from tosaic.target_files.ready import declarations
 
 
@@ -29,7 +30,10 @@ def verdict(op: ir.Operation, accelerator: str) -> str | None:
 
 
 def cost(module: ir.Module, accelerator: str, options: NpuOptions = USUAL) -> int | None:
-    """Vela's cycles for `main`; None where it refuses it."""
+    """Vela's cycles for `main`; None where it, or the NPU, refuses an op."""
+    refusal = family_of(accelerator).refusal
+    if any(refusal(op, accelerator) for op in computing_ops(functions(module)["main"])):
+        return None
     return _cycles(serialize(module), accelerator, options)
 
 
