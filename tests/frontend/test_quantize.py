@@ -18,7 +18,9 @@ from tosaic.frontend.bias_correction import held_at_once, spread
 from tosaic.frontend.canonical import DEQUANTIZE, QUANTIZE, canonical
 from tosaic.frontend.decomposition import decomposed
 from tosaic.frontend.layers import layers
+from tosaic.frontend.linear_constants import whole_units
 from tosaic.frontend.normalization import fold_affines
+from tosaic.frontend.tied_tables import better_units
 from tosaic.passes import run_phase
 from tosaic.support.errors import ModelError
 from tosaic.support.mlir import constant_value, element_type, walk
@@ -278,6 +280,33 @@ def test_scales_of_rows_that_are_alike_are_bytes_times_a_number(activations):
     assert units.dtype == torch.int8 and (int(units.min()), int(units.max())) == (38, 127)
     torch.testing.assert_close(scales / scales.max(), units.flatten() / 127, rtol=1e-6, atol=0)
     assert sqnr(program, model) > 30
+
+
+def test_a_scale_in_units_is_the_better_of_the_two_beside_it():
+    """A smaller step clips the greatest numbers of a row, a larger one rounds all of them more."""
+    torch.manual_seed(0)
+    table = torch.randn(64, 32) * torch.linspace(1, 4, 64)[:, None]
+    scales = table.abs().amax(1, keepdim=True) / 127
+    unit = scales.max() / 127
+    units = better_units(table, scales, (scales / unit).round())
+
+    def noise(units):
+        return ((table / (units * unit)).round().clamp(-127, 127) * units * unit - table).square().sum(1, keepdim=True)
+
+    low, high = (scales / unit + 1e-4).floor(), (scales / unit - 1e-4).ceil()
+    assert ((units == low) | (units == high)).all() and 0 < (units != (scales / unit).round()).sum() < 32
+    torch.testing.assert_close(noise(units), torch.minimum(noise(low), noise(high)))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_greatest_scale_stays_what_the_others_are_parts_of(seed):
+    torch.manual_seed(seed)
+    table = torch.randn(64, 32)
+    scales = table.abs().amax(1, keepdim=True).div(127)
+    nearest = whole_units(scales)
+    assert nearest is not None
+    units = better_units(table, scales, nearest)
+    assert units.max() == units[scales.argmax()] == 127
 
 
 @pytest.mark.parametrize("options", [{"npu": True}, {"exclude": ["embedding"]}, {"exclude": ["linear"]}])
