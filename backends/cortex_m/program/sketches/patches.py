@@ -214,6 +214,7 @@ def _pairs(t: Patched) -> Iterator[str]:
 
 def _grouped(t: Patched) -> Iterator[str]:
     """Rows in strips of four, which lie side by side, pixel by pixel."""
-    yield from (f"split(v1, v2, {FOUR})",) if t.deep else ()
+    tails = ("", "_1")[: 1 + t.paired] if t.deep else ()
+    yield from (f"split(v1{tail}, v2{tail}, {FOUR})" for tail in tails)
     yield from (f"divide_dim(P, 2, {FOUR})", "reorder_dims(P, d01243)")
-    yield from ("fuse(v0, v1)",) if t.deep else ()
+    yield from (f"fuse(v0{tail}, v1{tail})" for tail in tails)
