@@ -212,6 +212,16 @@ class Mve(Isa):
             formals(d="i32 q", a="i32 r"),
             "vmov {d}[2], {d}[0], {a0}, {a2}; vmov.32 {d}[1], {a1}",
         ),
+        *(
+            Row(
+                f"vmov.2r.{place}",
+                2,
+                f"d[2 * l + {place}] = a[l]" if place else "d[2 * l] = a[l]",
+                formals(d="i32 q", a="i32 r"),
+                f"vmov {{d}}[{place + 2}], {{d}}[{place}], {{a0}}, {{a1}}",
+            )
+            for place in (0, 1)
+        ),
         Row(
             "vmov.2r",
             2,

@@ -21,17 +21,30 @@ from tosaic.backends.cortex_m.program.tree import Program, RefusedError
 from tosaic.backends.target import Core
 from tosaic.tuner.space import Choice
 
-_TILES = {"2x2": (2, 2, False), "4x1": (4, 1, True), "2x1": (2, 1, True), "1x1": (1, 1, False)}
-"""Rows and columns of results that share a patch, and whether it is a deep one."""
+_TILES = {
+    "2x2": (2, 2, False, False),
+    "4x1": (4, 1, True, False),
+    "2x1": (2, 1, True, False),
+    "2xn": (2, 1, True, True),
+    "1x1": (1, 1, False, False),
+}
+"""Rows and columns of results that share a patch, whether it is a deep one, and whether others of a row share it."""
 _LARGEST = 11
 """Rows and columns of a window."""
 _MOST_TILES = 14
 """That an iteration computes."""
 _BLOCKS = (16, 32, 48, 64, 96, 128, 192)
-_PRODUCT, _MOVED, _TILE, _ITERATION, _ENTRY = 2, 1, 9, 8, 60
-"""Cycles of a product or a patch, of one that moves on, of four results, of a channel, of the loop over these."""
-_PAIRED = 5
-"""Cycles more of an iteration in which fours become bytes two by two, beside one less of each."""
+_TILE, _PAIRED, _LOOKED_UP, _ITERATION, _ENTRY = 9, 7, 2, 3, 60
+"""Instructions that finish four results, or half of a pair of fours, and look them up; those of a channel; cycles of
+the loop over these."""
+_SCALED = {"rounded": 0, "doubled": 1, "shifted": 2}
+"""Instructions more for other forms of a RESCALE."""
+_ALONE, _TOGETHER, _SHARED = 2, 1.5, 3
+"""Instructions of a patch with its pointer, and of one that begins where others do; of weights that share one."""
+_REACH = 4095
+"""Bytes that an instruction moves a pointer by."""
+_HIDDEN, _CHAIN, _FINISHED = 0.7, 1.6, 0.5
+"""The share of what is issued beside which products do not wait; cycles that four results wait, in pairs or not."""
 _COPY, _PIXEL = 16, 16
 """Cycles of four vectors that are interleaved, and of the loop over vectors of a pixel."""
 
@@ -76,12 +89,12 @@ class PatchSketch:
             RefusedError: there is none with these.
         """
         g, epilogue = self.geometry, self.epilogue
-        rows, columns, deep = _TILES[str(knobs["tile"])]
+        rows, columns, deep, slides = _TILES[str(knobs["tile"])]
         large = max(g.span) > DEEP
         result = RowResult(self.form, epilogue.element, epilogue.clamped, epilogue.table)
         part, packed, block, paired = (int(knobs[name]) for name in ("part", "packed", "block", "paired"))
         deep = deep and not large
-        t = Patched(g, self.multiples, result, rows, columns, deep, part, packed, block, paired > 0)
+        t = Patched(g, self.multiples, result, rows, columns, deep, part, packed, block, paired > 0, slides)
         if t.extent[0] > FOUR * t.groups or (t.large and not (large and (rows, columns) == (PAIR, 1))):
             raise RefusedError(f"{t.extent} rows and columns are no patch")
         moves = t.large or not t.shared or g.stride == (1, 1)
@@ -94,6 +107,15 @@ class PatchSketch:
         bytes_ = result.element == "i8" and not result.clamped and not result.table
         if t.paired and not (bytes_ and t.part >= t.iteration and t.rows * t.across == FOUR and not t.large):
             raise RefusedError("no two fours of results become bytes together")
+        if t.slides and not (
+            t.paired
+            and t.deep
+            and t.pairs > 1
+            and g.stride[1] <= PAIR
+            and t.part % t.passes == 0
+            and t.part // t.passes >= t.iteration
+        ):
+            raise RefusedError("no windows of a part share patches")
         if t.multiples > 1 and not t.whole:
             raise RefusedError("several results of a channel have no blocks of channels")
         if StripCopy(t, 0).elements < LANES * t.packed:
@@ -110,16 +132,31 @@ class PatchSketch:
 
     def cost(self, knobs: Knobs) -> float:
         t, g = self.numbers(knobs), self.geometry
-        several = -(-t.extent[1] // (PAIR if t.deep else FOUR)) * (t.groups if t.large else 1)
-        patches, products = several * (t.across if t.cells else 1), FOUR * several
-        moved = products - patches if t.deep else 0
-        iteration = t.tiles * (_PRODUCT * (products + patches) + _MOVED * moved + _TILE) + _ITERATION
-        iteration += t.paired * (_PAIRED - t.tiles)
         vectors = t.inside * t.block / LANES
+        if t.apart:
+            vectors = t.inside * StripCopy(t, 0).iterations * t.packed
         copies = t.groups * (vectors * (_COPY + 2 / t.packed) + _PIXEL * StripCopy(t, 0).entered)
         strips, blocks = -(-g.rows // t.rows), g.channels // t.block
         parts = (t.multiples if t.several else 1) * g.columns // t.part
-        return g.batch * blocks * strips * (parts * (iteration * t.iterations + _ENTRY) + copies)
+        return g.batch * blocks * strips * (parts * (_iteration(t) * t.iterations + _ENTRY) + copies)
+
+
+def _iteration(t: Patched) -> float:
+    """About the cycles of an iteration over channels: what is issued, and what waits for the pipe of products."""
+    several = t.pairs if t.deep else -(-t.extent[1] // FOUR) * (t.groups if t.large else 1)
+    windows = t.part if t.cells else t.tiles
+    products, patches = t.rows * t.part * several, windows * several
+    back = windows * (DEEP * PAIR * t.block * (several - 1) > _REACH) if t.deep else 0
+    if t.slides:
+        patches, back = t.passes * (t.part // t.passes + several - 1), t.passes
+    moved = patches * (t.rows - 1) if t.deep else 0
+    finish = (_PAIRED if t.paired else _TILE) + _SCALED[t.result.form] + _LOOKED_UP * t.result.table
+    finish += t.sparing * (1 + len(t.result.scale))
+    weights = several * (_SHARED if t.shared and not (t.deep or t.large) else 1)
+    gathered = patches * (_ALONE if t.shared else _TOGETHER)
+    issued = products + gathered + back + moved + finish * t.tiles + weights + _ITERATION
+    waits = max(0, 2 * (products + t.tiles) - _HIDDEN * issued)
+    return issued + waits + t.tiles * (_CHAIN if t.paired and not t.deep else _FINISHED)
 
 
 def patch_sketch(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import replace
 
 from tosaic.backends.cortex_m.program.pointers import Address
@@ -36,12 +37,17 @@ def behind_loop(parts: Sequence[Sequence[VectorStep]]) -> list[list[VectorStep]]
 
 def sharing_numbers(steps: Sequence[VectorStep], names: Sequence[str], count: int) -> list[VectorStep]:
     """The steps with numbers that live in them alone in so many registers: the one whose number is read no more for the
-    longest time takes the next one.
+    longest time takes the next one. Where more live at a time, what is made of them comes earlier.
 
     Raises:
-        RefusedError: more live at a time.
+        RefusedError: more live at a time even so.
     """
-    steps = _with_late_numbers(steps, names)
+    with suppress(RefusedError):
+        return _in_registers(_with_late_numbers(steps, names), names, count)
+    return _in_registers(_with_late_numbers(_with_early_finish(steps, {*names}), names), names, count)
+
+
+def _in_registers(steps: Sequence[VectorStep], names: Sequence[str], count: int) -> list[VectorStep]:
     ends = _ends(steps)
     free, taken, found = [f"{SHARED}__{number}" for number in range(count)], dict[str, str](), list[VectorStep]()
     last = dict[str, int]()
@@ -75,16 +81,38 @@ def _ends(steps: Sequence[VectorStep]) -> dict[tuple[str, int], int]:
 
 
 def _with_late_numbers(steps: Sequence[VectorStep], names: Sequence[str]) -> list[VectorStep]:
-    """Steps with each load of numbers right before what reads them, or before a store."""
+    """Steps with each load of numbers right before what reads them, or writes what it reads."""
     found, waiting = list[VectorStep](), list[VectorStep]()
     for step in steps:
         if step.targets and {*names}.issuperset(step.targets) and not step.sources:
             waiting.append(step)
             continue
-        due = [each for each in waiting if not step.targets or {*each.targets} & {*step.sources}]
+        due = [each for each in waiting if _meet(_touched(each), _touched(step))]
         waiting = [each for each in waiting if each not in due]
         found += [*due, step]
     return [*found, *waiting]
+
+
+def _with_early_finish(steps: Sequence[VectorStep], numbers: Set[str]) -> list[VectorStep]:
+    """Steps with each that loads numbers, or reads them or what was made of them, right behind the last one that it has
+    to do with, or that moved before it."""
+    found, made = list[VectorStep](), {*numbers}
+    first = 0
+    for step in steps:
+        reads, writes = _touched(step)
+        place = len(found)
+        if (writes <= numbers and not step.sources) or (made & reads and not writes <= numbers):
+            made |= writes
+            while place > first and not _meet(_touched(found[place - 1]), (reads, writes)):
+                place -= 1
+            first = place + 1
+        found.insert(place, step)
+    return found
+
+
+def _meet(one: tuple[Set[str], Set[str]], other: tuple[Set[str], Set[str]]) -> bool:
+    """Whether one of two steps writes what the other touches, given what each reads and writes."""
+    return bool(one[1] & (other[0] | other[1]) or other[1] & one[0])
 
 
 def needed_first(steps: Sequence[VectorStep], made: str) -> tuple[list[VectorStep], list[VectorStep]]:

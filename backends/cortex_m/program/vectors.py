@@ -52,6 +52,8 @@ _NUMBERS = ("r0", "r2", "r4", "r8", "r10", "r12", "r6")
 _FEW = 2
 _OTHERS = ("r1", "r3", "r5", "r9")
 """Those of numbers that are no sums, where there are too many."""
+_ODD = "r11"
+"""That of what is no number, and may be odd."""
 _GENERAL = 13
 _LOW = tuple(f"r{i}" for i in range(8))
 _REACH_OF_LOOP = 4000
@@ -161,9 +163,8 @@ class _Vectors:
         self.numbers = tuple(name for name in numbers if not lasting or name not in self.taken)
         self.carry = dict[str, str]()
         if any(step.instr.row.moves_in_place for part in self.parts for step in part):
-            *numbers, carry = self.numbers
-            self.numbers, self.carry = tuple(numbers), {CARRY: carry}
-            self.taken.add(carry)
+            self.carry = {CARRY: _ODD}
+            self.taken.add(_ODD)
         self.assigned, self.held = self._assigned(), self._held()
         self.free = VECTORS[: len(VECTORS) - len(self.held) - len(self.constants)] or VECTORS[:1]
         self.first = self._opening() if loop is not None and loop.iterations > 1 else 0

@@ -115,6 +115,31 @@ def test_several_results_of_one_channel_are_exact(tmp_path, kernel, options):
         assert outcome.exact, outcome
 
 
+@pytest.mark.parametrize(
+    ("shape", "kernel", "options"),
+    [
+        ((2, 6, 14, 32), (5, 5), {"pad": (2, 2, 2, 2), "shifts": (32, 40)}),
+        ((1, 7, 8, 20), (5, 5), {"pad": (2, 2, 1, 3), "shifts": (30, 34)}),
+        ((1, 8, 28, 16), (5, 5), {"pad": (1, 2, 1, 2), "stride": (2, 2)}),
+        ((1, 6, 8, 16), (6, 3), {"pad": (2, 3, 1, 1)}),
+    ],
+    ids=str,
+)
+def test_a_patch_that_serves_all_windows_of_a_row_is_exact(tmp_path, shape, kernel, options):
+    layer = mve_layers.depthwise(np.random.default_rng(5), shape, kernel, **options)
+    schedules = list(itertools.islice(legal(layer, tile="2xn"), 3))
+    assert schedules
+    for outcome in run_cases([layer.case(FAMILY, each) for each in schedules], tmp_path):
+        assert outcome.exact, outcome
+
+
+def test_a_patch_that_serves_all_windows_of_a_row_is_read_once():
+    layer = mve_layers.depthwise(np.random.default_rng(5), (1, 6, 14, 16), (5, 5), pad=(2, 2, 2, 2), shifts=(32, 40))
+    texts = [layer.case(FAMILY, next(legal(layer, tile=tile, part=14))).source.text for tile in ("2xn", "2x1")]
+    gathers, moves = ([text.count(what) for text in texts] for what in ("%q[apart__32", "vshlc"))
+    assert gathers[0] < 0.6 * gathers[1] and moves[0] < 0.6 * moves[1]
+
+
 @pytest.mark.parametrize("window", [{"stride": (1, 1)}, {"stride": (2, 2)}, {"multiples": 2}], ids=str)
 def test_results_of_32_bits_are_exact(tmp_path, window):
     """The first of two roundings."""

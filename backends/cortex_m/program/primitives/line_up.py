@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -41,8 +42,8 @@ _MOST = 1024
 @PRIMITIVES.register
 class LineUp(Primitive):
     """`line_up(sx, sh, vw, va)`: the iterations of loop `sh`, and of those around it up to `sx`, are written out in the
-    order of what each copies to registers of its own, `vw`, then `va`; conditions are decided. What is copied there is
-    copied once for all iterations that read it."""
+    order of what each copies to registers of its own, `vw`, then `va`; conditions are decided. What is copied there,
+    and from there to other registers, is copied once for all iterations that read it."""
 
     name = "line_up"
     takes = ("plain", "plain", "made", "made")
@@ -54,28 +55,31 @@ class LineUp(Primitive):
         if not stands_in(last, first.body):
             raise RefusedError(f"`{inner}` does not stand in `{outer}`")
         outside = around_of(first, program.body) or ()
-        staged, body = _staged(last)
+        staged, adds = _staged(last)
         registers = {each.buffer.name for each in staged}
         if unknown := [name for name in names if name not in registers]:
             raise RefusedError(f"an iteration of `{inner}` does not begin with a copy to registers {unknown[0]}")
-        _only_adds(last, body, registers | {each.source.buffer for each in staged})
+        _only_adds(last, adds, registers | {each.source.buffer for each in staged})
         iterations = [(values, position) for values in _values(first, last, outside, {}) for position in last.positions]
         if len(iterations) > _MOST:
             raise RefusedError(f"{len(iterations)} iterations of `{inner}` are not written out")
         points = [{**values, last.var: position} for values, position in iterations]
         order = [next(each for each in staged if each.buffer.name == name) for name in names]
-        points.sort(key=lambda point: [each.place(program, point) for each in order])
-        parts, made = list[Statement](), {each.buffer.name: dict[int, int]() for each in staged}
-        for number, point in enumerate(points):
-            moved = dict[str, int]()
-            for each in staged:
+        keys = [tuple(each.place(program, point) for each in order) for point in points]
+        turns = sorted(itertools.product(range(len(points)), adds), key=lambda turn: (keys[turn[0]], turn[1]))
+        parts, made = list[Statement](), {each.buffer.name: dict[tuple[int, int], int]() for each in staged}
+        moved = [dict[str, int]() for _ in points]
+        for number, copies in turns:
+            point, own = points[number], moved[number]
+            for each in staged[len(own) : copies]:
                 known = made[each.buffer.name]
-                key = each.place(program, point) if each.buffer.name in names else number
-                moved[each.buffer.name] = known.get(key, len(known))
+                source = own.get(each.source.buffer, -1 if each.buffer.name in names else number)
+                key = source, each.place(program, point)
+                own[each.buffer.name] = known.get(key, len(known))
                 if key not in known:
                     known[key] = len(known)
-                    parts.append(self._iteration(program, each.copy, point, moved, f"_{number}"))
-            parts.append(self._iteration(program, body, point, moved, f"_{number}"))
+                    parts.append(self._iteration(program, each.copy, point, own, f"_{number}"))
+            parts.append(self._iteration(program, adds[copies], point, own, f"_{number}"))
         lined = seq(*parts)
         for b in reversed([each.buffer for each in staged if points]):
             lined = Alloc(replace(b, shape=(len(made[b.name]), *b.shape)), lined)
@@ -105,9 +109,9 @@ class _Copied:
         return program.buffers[self.source.buffer].address(self.source.index).at(point).const
 
 
-def _staged(loop: For) -> tuple[list[_Copied], Statement]:
-    """The registers that an iteration begins with copies to, and what it does then."""
-    found, body = list[_Copied](), loop.body
+def _staged(loop: For) -> tuple[list[_Copied], dict[int, Statement]]:
+    """The registers that an iteration fills by copies, and what it does in between, by the number of copies before."""
+    found, adds, body = list[_Copied](), dict[int, Statement](), loop.body
     while isinstance(body, Alloc) and isinstance(body.body, Seq) and body.buffer.in_registers:
         copy, *rest = body.body.body
         sources = [s.value for s in walk(copy) if isinstance(s, Assign)]
@@ -120,20 +124,26 @@ def _staged(loop: For) -> tuple[list[_Copied], Statement]:
         ):
             break
         found.append(_Copied(body.buffer, copy, sources[0]))
-        body = seq(*rest)
-    return found, body
+        *before, body = rest
+        if before and isinstance(body, Alloc):
+            adds[len(found)] = seq(*before)
+        else:
+            body = seq(*rest)
+    adds[len(found)] = body
+    return found, adds
 
 
-def _only_adds(loop: For, body: Statement, staged: set[str]) -> None:
-    """Guard: an iteration adds to sums, which it does not read, and does nothing else.
+def _only_adds(loop: For, adds: Mapping[int, Statement], staged: set[str]) -> None:
+    """Guard: beside copies an iteration adds to sums, which it does not read, and does nothing else.
 
     Raises:
         RefusedError: it does more.
     """
-    leaves = [s for s in walk(body) if not isinstance(s, For | Seq)]
+    leaves = [s for each in adds.values() for s in walk(each) if not isinstance(s, For | Seq)]
     sums = {s.target.buffer for s in leaves if isinstance(s, Reduce)}
     read = {access.buffer for s in leaves if isinstance(s, Reduce) for access in accesses(s.value)}
-    if not all(isinstance(s, Reduce) for s in leaves) or sums & (read | staged) or own_buffers(body):
+    own = {name for each in adds.values() for name in own_buffers(each)}
+    if not all(isinstance(s, Reduce) for s in leaves) or sums & (read | staged) or own:
         raise RefusedError(f"`{loop.var}` does more than add up")
 
 

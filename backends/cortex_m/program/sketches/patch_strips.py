@@ -27,6 +27,8 @@ class Patched:
         packed: vectors of a row that an iteration of the copy packs.
         block: channels whose strips are made together.
         paired: whether two fours of results become bytes, and are stored, as one vector.
+        slides: whether a patch serves all windows of a part that it lies in, each `PAIR` columns from the next, and
+            products stand in the order of patches.
     """
 
     geometry: Geometry
@@ -39,6 +41,7 @@ class Patched:
     packed: int
     block: int
     paired: bool = False
+    slides: bool = False
 
     @property
     def channel(self) -> str:
@@ -87,8 +90,9 @@ class Patched:
 
     @property
     def sparing(self) -> bool:
-        """Whether the numbers of a channel are read for each tile, as patches and weights fill the vectors, too."""
-        return self.many and self.deep
+        """Whether the numbers of a channel are read for each tile, as patches and weights fill the vectors, or the sums
+        of several columns the general registers."""
+        return self.deep and (self.many or (self.slides and self.result.form != "rounded"))
 
     @property
     def spread(self) -> Iterator[str]:
@@ -107,6 +111,23 @@ class Patched:
         return "xp" if self.apart_parts else "x"
 
     @property
+    def passes(self) -> int:
+        """Over the columns of a part, which share patches in each."""
+        return PAIR // self.geometry.stride[1] if self.slides else 1
+
+    @property
+    def pairs(self) -> int:
+        """Patches of a window."""
+        return -(-self.extent[1] // PAIR)
+
+    @property
+    def home(self) -> str:
+        """The loop that sums live in."""
+        if not self.slides:
+            return self.four
+        return "xq" if self.passes > 1 else self.channel
+
+    @property
     def across(self) -> int:
         """Results of a row in four, or in as many as there are."""
         return FOUR // self.rows if self.shared else min(FOUR, self.geometry.columns)
@@ -114,7 +135,7 @@ class Patched:
     @property
     def tiles(self) -> int:
         """Fours of results in an iteration over channels."""
-        return -(-self.part // self.across)
+        return self.passes * -(-self.part // (self.passes * self.across))
 
     @property
     def four(self) -> str:
@@ -129,7 +150,7 @@ class Patched:
     @property
     def skips(self) -> bool:
         """Whether the last iteration of the loop over tiles begins early."""
-        return self.part % self.iteration > 0
+        return self.part // self.passes % self.iteration > 0
 
     @property
     def first(self) -> str:

@@ -33,7 +33,7 @@ def patched(t: Patched) -> Iterator[str]:
         yield from copy.padding()
     if t.alone:
         yield "fuse(v0, v1)"
-    if t.skips:
+    if t.skips and not t.slides:
         yield f"skip({t.tile}, S{', S_1' * t.paired})"
     for copy in copies:
         yield from copy.hardware_loop()
@@ -42,7 +42,7 @@ def patched(t: Patched) -> Iterator[str]:
     else:
         yield from hardware_loop(t.channel, t.iterations, early=False)
     if t.iterations > 1:
-        yield f"pipeline({t.channel}, {t.first})"
+        yield f"hoist({t.channel}, {t.pairs})" if t.slides else f"pipeline({t.channel}, {t.first})"
 
 
 def _values(t: Patched) -> Iterator[str]:
@@ -72,6 +72,9 @@ def _tiles(t: Patched) -> Iterator[str]:
         yield from (f"reorder(yi, {loop})" for loop in (*several, n, "x"))
     if t.apart_parts:
         yield from (f"split(x, xp, {t.part}{', early' * (g.columns % t.part > 0)})", f"reorder({n}, x)")
+    if t.passes > 1:
+        yield from (f"split(sx, sq, {t.passes})", "reorder(sx, sq)", f"split({t.tile}, xq, {t.passes})")
+        yield from (f"divide_dim(S, 4, {t.passes})", f"reorder({t.tile}, xq)")
     if t.paired:
         yield f"split({t.tile}, xh, {t.iteration}{', early' * t.skips})"
     if t.across > 1:
@@ -79,7 +82,9 @@ def _tiles(t: Patched) -> Iterator[str]:
     if t.rows > 1 and t.across > 1:
         yield "reorder(xi, yi)"
     yield f"reorder_dims(P, {'d0321' if t.groups > 1 else 'd0312'})"
-    yield from ("compute_at(S, y)", "compute_at(P, y)", f"compute_at(S, {t.four})")
+    if t.slides:
+        yield f"reorder_dims(S, {'d012543' if t.passes > 1 else 'd01243'})"
+    yield from ("compute_at(S, y)", "compute_at(P, y)", f"compute_at(S, {t.home})")
 
 
 def _strips(t: Patched) -> Iterator[str]:
@@ -166,6 +171,8 @@ def _laid_out(t: Patched) -> Iterator[str]:
 def _epilogue(t: Patched) -> Iterator[str]:
     """From four sums to results, which lie apart."""
     lanes = t.lanes[-1]
+    if t.slides:
+        yield from (f"stage(S, {t.four}, s, scratch)", "reorder_dims(s, d10)")
     if t.paired:
         yield from _pairs(t)
         lanes = f"E{len(t.lanes) - 1}"
@@ -178,7 +185,7 @@ def _epilogue(t: Patched) -> Iterator[str]:
         if t.result.element == "i8":
             yield "place(o, q)"
     yield from ("merge_dims(S)", "place(S, r)")
-    factors, iteration = len(t.result.factors), t.tile if t.sparing else t.channel
+    factors, iteration = len(t.result.factors), t.four if t.sparing else t.channel
     yield from (f"interleave(f, {', '.join(t.result.factors)})", f"stage(f, {iteration}, k, r)")
     if factors > 2 and not t.sparing:
         yield "split(k0, kp, 2)" if factors == 4 else "cut(k0, 2)"
@@ -187,6 +194,7 @@ def _epilogue(t: Patched) -> Iterator[str]:
     yield from (f"stage({number}, y, {number}_r, r)" for number in numbers)
     where = "x" if t.crowded else t.tile
     yield from (f"spread({number}_r, {where}, q{number}, q, i32, {lanes})" for number in t.spread)
+    yield from ("place(s, q)", "write_out(s0)") if t.slides else ()
     yield f"unfold({lanes}, u, q)"
     if t.result.element != "i8":
         yield "place(o, q)"
@@ -214,7 +222,9 @@ def _pairs(t: Patched) -> Iterator[str]:
 
 def _grouped(t: Patched) -> Iterator[str]:
     """Rows in strips of four, which lie side by side, pixel by pixel."""
-    tails = ("", "_1")[: 1 + t.paired] if t.deep else ()
+    tails = ("", "_1")[: 1 + (t.paired and not t.slides)] if t.deep else ()
     yield from (f"split(v1{tail}, v2{tail}, {FOUR})" for tail in tails)
     yield from (f"divide_dim(P, 2, {FOUR})", "reorder_dims(P, d01243)")
     yield from (f"fuse(v0{tail}, v1{tail})" for tail in tails)
+    if t.slides:
+        yield "line_up(sxb, kx, v)"
