@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -40,6 +41,8 @@ class DependentInstruction:
 
 
 _AT_ONCE = Timing("alu", 1, 1)
+_FREE = "q0"
+"""A register that stands for that of any free vector."""
 
 
 def opening_loads(block: InstructionBlock, most: int) -> list[int]:
@@ -150,8 +153,13 @@ class Dependences:
         """The timing of an instruction, its access of memory, and whether vectors tell it where to load."""
         if self.decode is None:
             return _AT_ONCE, "", False
-        registers = {**dict.fromkeys(instruction.names, "q0"), **self.block.registers}
+        registers = {**dict.fromkeys(instruction.names, _FREE), **self.block.registers}
         last = instruction.text(registers).rpartition("\\n")[2]  # what comes before it there sets its mask
-        mnemonic, _, operands = VARIABLE.sub("r0", last).partition(" ")
+        mnemonic, _, operands = VARIABLE.sub(_of_variable, last).partition(" ")
         decoded = self.decode(mnemonic, operands, 4)
-        return decoded.timing, decoded.access, bool(decoded.offsets)
+        return decoded.timing, decoded.access, decoded.offsets == _FREE
+
+
+def _of_variable(name: re.Match[str]) -> str:
+    """A register of the class that a variable of C lies in."""
+    return "q1" if name[0].startswith("%q") else "r0"
