@@ -43,8 +43,9 @@ _ALONE, _TOGETHER, _SHARED = 2, 1.5, 3
 """Instructions of a patch with its pointer, and of one that begins where others do; of weights that share one."""
 _REACH = 4095
 """Bytes that an instruction moves a pointer by."""
-_HIDDEN, _CHAIN, _FINISHED = 0.7, 1.6, 0.5
-"""The share of what is issued beside which products do not wait; cycles that four results wait, in pairs or not."""
+_HIDDEN, _CHAIN = 0.7, 0.8
+"""The share of what is issued beside which products do not wait; cycles that four results of a pair or a deep patch
+wait."""
 _COPY, _PIXEL = 16, 16
 """Cycles of four vectors that are interleaved, and of the loop over vectors of a pixel."""
 
@@ -149,14 +150,14 @@ def _iteration(t: Patched) -> float:
     back = windows * (DEEP * PAIR * t.block * (several - 1) > _REACH) if t.deep else 0
     if t.slides:
         patches, back = t.passes * (t.part // t.passes + several - 1), t.passes
-    moved = patches * (t.rows - 1) if t.deep else 0
+    moved = patches * (t.rows - 1) if t.deep or t.moves else 0
     finish = (_PAIRED if t.paired else _TILE) + _SCALED[t.result.form] + _LOOKED_UP * t.result.table
     finish += t.sparing * (1 + len(t.result.scale))
     weights = several * (_SHARED if t.shared and not (t.deep or t.large) else 1)
-    gathered = patches * (_ALONE if t.shared else _TOGETHER)
+    gathered = patches * (_ALONE if t.shared and not t.moves else _TOGETHER)
     issued = products + gathered + back + moved + finish * t.tiles + weights + _ITERATION
     waits = max(0, 2 * (products + t.tiles) - _HIDDEN * issued)
-    return issued + waits + t.tiles * (_CHAIN if t.paired and not t.deep else _FINISHED)
+    return issued + waits + t.tiles * _CHAIN * (t.paired or t.deep)
 
 
 def patch_sketch(

@@ -52,7 +52,7 @@ class LineUp(Primitive):
     def apply(self, program: Program, *arguments: Argument) -> Program:
         outer, inner, *names = map(str, arguments)
         first, last = plain(program.loop(outer)), plain(program.loop(inner))
-        if not stands_in(last, first.body):
+        if last is not first and not stands_in(last, first.body):
             raise RefusedError(f"`{inner}` does not stand in `{outer}`")
         outside = around_of(first, program.body) or ()
         staged, adds = _staged(last)

@@ -79,6 +79,12 @@ class Patched:
         return self.rows > 1
 
     @property
+    def moves(self) -> bool:
+        """Whether elements of a patch of four rows move on from row to row of results, so that weights leave vectors
+        to what is finished in pairs."""
+        return self.shared and self.paired and not (self.deep or self.large)
+
+    @property
     def many(self) -> bool:
         """Whether results take more numbers than there are general registers."""
         return self.result.form != "rounded" and (self.result.clamped or (self.deep and self.result.table))

@@ -118,7 +118,13 @@ def _sums(t: Patched) -> Iterator[str]:
     for loop, extent in zip((row, column), t.extent, strict=True):
         if extent % FOUR:
             yield f"pad({loop}, {FOUR})"
-    yield from (*_laid_out(t), f"merge_dims(w, {first + t.several})", f"stage(w, {t.channel}, vw, q)")
+    yield from (*_laid_out(t), f"merge_dims(w, {first + t.several})")
+    if t.moves:
+        yield from ("stage(P, sxb, v, scratch)", "merge_dims(v, 0)", f"fuse({column}, {row})", "place(v, q)")
+        yield from ("push(syb, v, 1)", f"stage(w, {t.channel}, vw, q)", f"overlay(w, {1 + t.several}, {FOUR})")
+        yield "line_up(sxb, sxb, v)"
+        return
+    yield f"stage(w, {t.channel}, vw, q)"
     if t.shared:
         down, right = t.geometry.stride
         yield from (f"slide(vw1, {FOUR}, {down})", *_laid_out(t), f"overlay(w, {1 + t.several}, {FOUR * right})")
