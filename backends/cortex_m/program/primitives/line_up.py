@@ -65,8 +65,12 @@ class LineUp(Primitive):
             raise RefusedError(f"{len(iterations)} iterations of `{inner}` are not written out")
         points = [{**values, last.var: position} for values, position in iterations]
         order = [next(each for each in staged if each.buffer.name == name) for name in names]
-        keys = [tuple(each.place(program, point) for each in order) for point in points]
-        turns = sorted(itertools.product(range(len(points)), adds), key=lambda turn: (keys[turn[0]], turn[1]))
+
+        def place(point: Mapping[str, int]) -> tuple[int, ...]:
+            return tuple(each.place(program, point) for each in order)
+
+        points.sort(key=place)
+        turns = sorted(itertools.product(range(len(points)), adds), key=lambda turn: (place(points[turn[0]]), turn[1]))
         parts, made = list[Statement](), {each.buffer.name: dict[tuple[int, int], int]() for each in staged}
         moved = [dict[str, int]() for _ in points]
         for number, copies in turns:
