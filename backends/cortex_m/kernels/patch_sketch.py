@@ -35,8 +35,8 @@ _MOST_TILES = 14
 """That an iteration computes."""
 _BLOCKS = (16, 32, 48, 64, 96, 128, 192)
 _TILE, _PAIRED, _LOOKED_UP, _ITERATION, _ENTRY = 9, 7, 2, 3, 60
-"""Instructions that finish four results, or half of a pair of fours, and look them up; those of a channel; cycles of
-the loop over these."""
+"""Instructions of the epilogue of four results, or of half a pair of fours, of a table, and of a channel; cycles of
+the loop over channels."""
 _SCALED = {"rounded": 0, "doubled": 1, "shifted": 2}
 """Instructions more for other forms of a RESCALE."""
 _ALONE, _TOGETHER, _SHARED = 2, 1.5, 3
@@ -151,11 +151,11 @@ def _iteration(t: Patched) -> float:
     if t.slides:
         patches, back = t.passes * (t.part // t.passes + several - 1), t.passes
     moved = patches * (t.rows - 1) if t.deep or t.moves else 0
-    finish = (_PAIRED if t.paired else _TILE) + _SCALED[t.result.form] + _LOOKED_UP * t.result.table
-    finish += t.sparing * (1 + len(t.result.scale))
+    epilogue = (_PAIRED if t.paired else _TILE) + _SCALED[t.result.form] + _LOOKED_UP * t.result.table
+    epilogue += t.sparing * (1 + len(t.result.scale))
     weights = several * (_SHARED if t.shared and not (t.deep or t.large) else 1)
     gathered = patches * (_ALONE if t.shared and not t.moves else _TOGETHER)
-    issued = products + gathered + back + moved + finish * t.tiles + weights + _ITERATION
+    issued = products + gathered + back + moved + epilogue * t.tiles + weights + _ITERATION
     waits = max(0, 2 * (products + t.tiles) - _HIDDEN * issued)
     return issued + waits + t.tiles * _CHAIN * (t.paired or t.deep)
 

@@ -44,10 +44,11 @@ def sharing_numbers(steps: Sequence[VectorStep], names: Sequence[str], count: in
     """
     with suppress(RefusedError):
         return _in_registers(_with_late_numbers(steps, names), names, count)
-    return _in_registers(_with_late_numbers(_with_early_finish(steps, {*names}), names), names, count)
+    return _in_registers(_with_late_numbers(_with_early_epilogue(steps, {*names}), names), names, count)
 
 
 def _in_registers(steps: Sequence[VectorStep], names: Sequence[str], count: int) -> list[VectorStep]:
+    """As above, of steps that stay in their order."""
     ends = _ends(steps)
     free, taken, found = [f"{SHARED}__{number}" for number in range(count)], dict[str, str](), list[VectorStep]()
     last = dict[str, int]()
@@ -93,7 +94,7 @@ def _with_late_numbers(steps: Sequence[VectorStep], names: Sequence[str]) -> lis
     return [*found, *waiting]
 
 
-def _with_early_finish(steps: Sequence[VectorStep], numbers: Set[str]) -> list[VectorStep]:
+def _with_early_epilogue(steps: Sequence[VectorStep], numbers: Set[str]) -> list[VectorStep]:
     """Steps with each that loads numbers, or reads them or what was made of them, right behind the last one that it has
     to do with, or that moved before it."""
     found, made = list[VectorStep](), {*numbers}

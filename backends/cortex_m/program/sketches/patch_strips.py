@@ -81,7 +81,7 @@ class Patched:
     @property
     def moves(self) -> bool:
         """Whether elements of a patch of four rows move on from row to row of results, so that weights leave vectors
-        to what is finished in pairs."""
+        to the epilogue of pairs."""
         return self.shared and self.paired and not (self.deep or self.large)
 
     @property
@@ -127,7 +127,7 @@ class Patched:
         return -(-self.extent[1] // PAIR)
 
     @property
-    def home(self) -> str:
+    def scope(self) -> str:
         """The loop that sums live in."""
         if not self.slides:
             return self.four

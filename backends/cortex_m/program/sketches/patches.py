@@ -84,7 +84,7 @@ def _tiles(t: Patched) -> Iterator[str]:
     yield f"reorder_dims(P, {'d0321' if t.groups > 1 else 'd0312'})"
     if t.slides:
         yield f"reorder_dims(S, {'d012543' if t.passes > 1 else 'd01243'})"
-    yield from ("compute_at(S, y)", "compute_at(P, y)", f"compute_at(S, {t.home})")
+    yield from ("compute_at(S, y)", "compute_at(P, y)", f"compute_at(S, {t.scope})")
 
 
 def _strips(t: Patched) -> Iterator[str]:
