@@ -52,9 +52,8 @@ _NUMBERS = ("r0", "r2", "r4", "r8", "r10", "r12", "r6")
 _FEW = 2
 _OTHERS = ("r1", "r3", "r5", "r9")
 """Those of numbers that are no sums, where there are too many."""
-_ODD = "r11"
-"""That of what is no number, and may be odd."""
-_GENERAL = 13
+_GENERAL, _CARRY = 13, "r11"
+"""How many there are; that of bits that mean nothing, which may be odd."""
 _LOW = tuple(f"r{i}" for i in range(8))
 _REACH_OF_LOOP = 4000
 """Bytes that LE can jump back."""
@@ -163,8 +162,8 @@ class _Vectors:
         self.numbers = tuple(name for name in numbers if not lasting or name not in self.taken)
         self.carry = dict[str, str]()
         if any(step.instr.row.moves_in_place for part in self.parts for step in part):
-            self.carry = {CARRY: _ODD}
-            self.taken.add(_ODD)
+            self.carry = {CARRY: _CARRY}
+            self.taken.add(_CARRY)
         self.assigned, self.held = self._assigned(), self._held()
         self.free = VECTORS[: len(VECTORS) - len(self.held) - len(self.constants)] or VECTORS[:1]
         self.first = self._opening() if loop is not None and loop.iterations > 1 else 0
