@@ -33,13 +33,13 @@ from tosaic.backends.cortex_m.kernels.float_depthwise_sketch import ScalarFloatD
 from tosaic.backends.cortex_m.kernels.float_product_sketch import ScalarFloatProduct
 from tosaic.backends.cortex_m.kernels.movement_sketch import PlainMovement, VectorMovement
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
-from tosaic.backends.cortex_m.kernels.patch_sketch import PatchSketch
 from tosaic.backends.cortex_m.kernels.pixel_sketch import PixelSketch
 from tosaic.backends.cortex_m.kernels.pool_sketch import PoolSketch
 from tosaic.backends.cortex_m.kernels.product_sketch import Conv2dSketch, HalfMatmulSketch, MatmulSketch
 from tosaic.backends.cortex_m.kernels.reduction_sketch import ReductionSketch, RowsSketch, VectorsSketch
 from tosaic.backends.cortex_m.kernels.resize_sketch import ResizeSketch
 from tosaic.backends.cortex_m.kernels.row_sketch import RowSketch
+from tosaic.backends.cortex_m.kernels.spatial_tile_sketch import SpatialTileSketch
 from tosaic.backends.cortex_m.kernels.vector_depthwise_sketch import FloatDepthwise, VectorDepthwise, byte_depthwise
 from tosaic.backends.cortex_m.kernels.vector_pool_sketch import SteppedPool, TiledPool, WalkedPool
 from tosaic.backends.cortex_m.kernels.vector_product_sketch import FloatProduct
@@ -178,7 +178,7 @@ def shipped_schedules() -> Iterator[Shipped]:
     }
     constants = {**likely, "multiplier": np.array(1 << 30), "w": np.zeros((8, 1, 3, 3), np.int8)}
     image = Geometry(1, 2, 4, 8, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 2, 4)
-    kinds["patches"] = PatchSketch(image, 1, plain, "rounded", constants)
+    kinds["spatial_tiles"] = SpatialTileSketch(image, 1, plain, "rounded", constants)
     for name, what in kinds.items():
         yield _first(f"{CORTEX_M55.name} {name}", CORTEX_M55, what)
 

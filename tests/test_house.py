@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
+from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -26,6 +28,18 @@ WINGS = ("terminal", "builds", "target_files", "runs", "compiler", "reports", "c
 
 
 MOST_LINES = {"function": 60, "class": 300, "file": 400}
+
+OLD_WORDS = {
+    "finish": "epilogue",
+    "finishes": "epilogues",
+    "resident": "weight_stationary",
+    "patch": "spatial_tile",
+    "patches": "spatial_tiles",
+    "crowded": "fragmented",
+    "home": "scope",
+    "homes": "scopes",
+}
+"""Words of our own in names, and the field's for them."""
 
 TREES = {
     path.relative_to(ROOT): ast.parse(path.read_text(encoding="utf-8")) for room, path in FILES if room != "tosaic.zoo"
@@ -107,3 +121,26 @@ def test_a_class_has_a_name_of_its_own():
             if isinstance(node, ast.ClassDef):
                 found[node.name].append(str(path))
     assert {name: paths for name, paths in found.items() if len(paths) > 1} == {}
+
+
+def _named(tree: ast.Module) -> Iterator[str]:
+    """The names that a file gives."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.arg(arg=name):
+                yield name
+            case ast.Name(id=name, ctx=ast.Store()):
+                yield name
+
+
+def _old_words(tree: ast.Module) -> set[str]:
+    return {word for name in _named(tree) for word in re.findall("[A-Za-z][a-z]*", name) if word.lower() in OLD_WORDS}
+
+
+def test_names_are_the_words_of_the_field():
+    assert {str(path): words for path, tree in TREES.items() if (words := _old_words(tree))} == {}
+
+
+def test_an_old_word_is_seen():
+    source = "class HomeSketch:\n    def _finish(self, patched, patch_rows):\n        crowded = monkeypatch\n"
+    assert _old_words(ast.parse(source)) == {"Home", "finish", "patch", "crowded"}

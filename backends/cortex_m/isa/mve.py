@@ -44,7 +44,7 @@ def _apart(register: str, memory: str) -> Iterator[Row]:
     yield Row(names[1], lanes, "d[l] = a[l]", formals(d=m, a=q), store, align=width, masks=True, apart="d")
 
 
-def _patches() -> Iterator[Row]:
+def _spatial_tiles() -> Iterator[Row]:
     """Four bytes each from where they lie apart, as words or as halves; words, or their low bytes, to places at two
     strides; four vectors interleaved."""
     q, m, four = "i8 q", "i8 m", "d[4 * l + m] = a[l + m]"
@@ -191,7 +191,7 @@ class Mve(Isa):
         *_words("i16"),
         *(row for both in _WIDTHS for row in moved(*both)),
         *(row for both in _WIDTHS for row in _apart(*both)),
-        *_patches(),
+        *_spatial_tiles(),
         Row("strd", 2, "d[l] = a[l]", formals(d="i32 m", a="i32 r"), "strd {a0}, {a1}, {d}", PAIR, 4, moves=PAIR[1]),
         Row("ldrd", 2, "d[l] = a[l]", formals(d="i32 r", a="i32 m"), "ldrd {d0}, {d1}, {a}", PAIR, 4, moves=PAIR[1]),
         *(_near_to(dtype) for dtype in INTEGERS),

@@ -22,8 +22,8 @@ from tosaic.backends.cortex_m.kernels.mve_match import (
     number,
     workload,
 )
-from tosaic.backends.cortex_m.kernels.patch_sketch import patch_sketch
 from tosaic.backends.cortex_m.kernels.sketch_constants import constants_of, epilogue_of
+from tosaic.backends.cortex_m.kernels.spatial_tile_sketch import spatial_tile_sketch
 from tosaic.backends.cortex_m.kernels.vector_depthwise_sketch import byte_depthwise
 from tosaic.backends.cortex_m.kernels.vector_sketch import vector_sketches
 from tosaic.backends.cortex_m.program.family import VARIANT, ProgramFamily
@@ -34,7 +34,7 @@ from tosaic.support.functions import computing_ops
 from tosaic.support.mlir import ir
 from tosaic.tuner.space import Variant
 
-_GUESSED = ("patches", "lined")
+_GUESSED = ("spatial_tiles", "lined")
 """Variants whose guesses are compared."""
 _WORTH = 1.5
 """Times the least guess, up to which another sketch is looked at."""
@@ -45,7 +45,7 @@ class Depthwise(ProgramFamily):
     """DEPTHWISE_CONV2D, int8 times constant int8, any multiplier, RESCALE to int32, or to int8 with optional CLAMP and
     TABLE.
 
-    With MVE patches of the image lie in vectors, or channels lie in the lanes of these, whichever promises fewer
+    With MVE spatial tiles of the image lie in vectors, or channels lie in the lanes of these, whichever promises fewer
     cycles; what neither takes is computed as without.
     """
 
@@ -80,8 +80,8 @@ class Depthwise(ProgramFamily):
     def vector_sketches(self, workload: Workload) -> Mapping[str, Sketched]:
         geometry, epilogue = Geometry.of(workload.attributes), epilogue_of(workload)
         multiples, constants = number(workload, "multiples"), constants_of(workload)
-        patches = patch_sketch(geometry, multiples, epilogue, constants)
-        found: dict[str, Sketched] = {} if patches is None else {"patches": patches}
+        spatial_tiles = spatial_tile_sketch(geometry, multiples, epilogue, constants)
+        found: dict[str, Sketched] = {} if spatial_tiles is None else {"spatial_tiles": spatial_tiles}
         if geometry.channels == 1:
             # The one channel of a CONV2D.
             return found | vector_sketches(geometry.flattened, multiples, epilogue, constants, "i8")

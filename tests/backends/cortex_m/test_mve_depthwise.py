@@ -17,7 +17,7 @@ from golden_files import assert_golden_text
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.kernel import STEPS, Site
 from tosaic.backends.cortex_m.kernels.depthwise import Depthwise
-from tosaic.backends.cortex_m.kernels.patch_sketch import PatchSketch
+from tosaic.backends.cortex_m.kernels.spatial_tile_sketch import SpatialTileSketch
 from tosaic.backends.cortex_m.program.kernel import assigned, assignments, built, cheapest_first
 from tosaic.backends.cortex_m.program.schedule import print_steps
 from tosaic.backends.cortex_m.program.text import listing
@@ -31,14 +31,14 @@ SQUARE = (1, 1, 1, 1)
 
 def legal(layer: mve_layers.Layer, **chosen: object) -> Iterator[Schedule]:
     """The schedules of a layer with some choices given, as far as they are legal, in a random order."""
-    what = FAMILY.vector_sketches(layer.workload(FAMILY))["patches"]
+    what = FAMILY.vector_sketches(layer.workload(FAMILY))["spatial_tiles"]
     drawn = list(assignments(what.knobs(CORTEX_M55)))
     random.Random(2).shuffle(drawn)
     for each in drawn:
         if all(each[name] == choice for name, choice in chosen.items()):
             with suppress(RefusedError):
                 built(what, assigned(each), CORTEX_M55)
-                yield Schedule.of("patches", **each)
+                yield Schedule.of("spatial_tiles", **each)
 
 
 def test_random_layers_and_schedules_are_exact(tmp_path):
@@ -109,7 +109,7 @@ def test_schedules_of_one_layer_are_exact(tmp_path, shape, kernel, options):
 )
 def test_several_results_of_one_channel_are_exact(tmp_path, kernel, options):
     layer = mve_layers.depthwise(np.random.default_rng(3), (2, 7, 18, 1), kernel, **options)
-    assert layer.space(FAMILY).default().variant == "patches"
+    assert layer.space(FAMILY).default().variant == "spatial_tiles"
     cases = [layer.case(FAMILY, schedule) for schedule in itertools.islice(legal(layer), 4)]
     for outcome in run_cases(cases, tmp_path):
         assert outcome.exact, outcome
@@ -125,7 +125,7 @@ def test_several_results_of_one_channel_are_exact(tmp_path, kernel, options):
     ],
     ids=str,
 )
-def test_a_patch_that_serves_all_windows_of_a_row_is_exact(tmp_path, shape, kernel, options):
+def test_a_spatial_tile_that_serves_all_windows_of_a_row_is_exact(tmp_path, shape, kernel, options):
     layer = mve_layers.depthwise(np.random.default_rng(5), shape, kernel, **options)
     schedules = list(itertools.islice(legal(layer, tile="2xn"), 3))
     assert schedules
@@ -133,7 +133,7 @@ def test_a_patch_that_serves_all_windows_of_a_row_is_exact(tmp_path, shape, kern
         assert outcome.exact, outcome
 
 
-def test_a_patch_that_serves_all_windows_of_a_row_is_read_once():
+def test_a_spatial_tile_that_serves_all_windows_of_a_row_is_read_once():
     layer = mve_layers.depthwise(np.random.default_rng(5), (1, 6, 14, 16), (5, 5), pad=(2, 2, 2, 2), shifts=(32, 40))
     texts = [layer.case(FAMILY, next(legal(layer, tile=tile, part=14))).source.text for tile in ("2xn", "2x1")]
     gathers, moves = ([text.count(what) for text in texts] for what in ("%q[apart__32", "vshlc"))
@@ -190,7 +190,9 @@ def test_what_a_iteration_makes_first_may_run_a_iteration_ahead_or_is_refused(tm
     layer = mve_layers.depthwise(np.random.default_rng(23), (1, 5, 5, 64), (3, 3), shifts=(31, 31), pad=SQUARE)
     workload = layer.workload(FAMILY)
     (schedule, *_) = legal(layer, paired=1, tile="2x2", part=5, packed=1, block=64)
-    program = built(FAMILY.vector_sketches(workload)["patches"], assigned(dict(schedule.knobs)), CORTEX_M55).program
+    program = built(
+        FAMILY.vector_sketches(workload)["spatial_tiles"], assigned(dict(schedule.knobs)), CORTEX_M55
+    ).program
     steps = print_steps(FAMILY.trace(workload, schedule, CORTEX_M55))
     (ahead,) = re.findall(r"pipeline\(n, *\w+\)", steps)
     cases, refused = [], 0
@@ -206,12 +208,12 @@ def test_what_a_iteration_makes_first_may_run_a_iteration_ahead_or_is_refused(tm
 
 
 def test_pairs_take_fewer_cycles():
-    """Elements of a patch move on from row to row, so that weights leave vectors to pairs."""
+    """Elements of a spatial tile move on from row to row, so that weights leave vectors to pairs."""
 
     def cycles(columns: int, paired: int) -> int:
         rng = np.random.default_rng(22)
         layer = mve_layers.depthwise(rng, (1, 4, columns, 16), (3, 3), shifts=(31, 31), pad=SQUARE)
-        what = FAMILY.vector_sketches(layer.workload(FAMILY))["patches"]
+        what = FAMILY.vector_sketches(layer.workload(FAMILY))["spatial_tiles"]
         knobs = {"tile": "2x2", "part": columns, "packed": 1, "block": 16, "paired": paired}
         return built(what, assigned(knobs), CORTEX_M55).cycles
 
@@ -222,7 +224,7 @@ def test_pairs_take_fewer_cycles():
 def test_gathers_of_a_tile_begin_at_one_pointer():
     """Windows two columns apart, of 16 channels in strips of four rows: 128 bytes."""
     layer = mve_layers.depthwise(np.random.default_rng(11), (1, 8, 8, 16), (3, 3), stride=(2, 2), pad=(0, 1, 0, 1))
-    what = FAMILY.vector_sketches(layer.workload(FAMILY))["patches"]
+    what = FAMILY.vector_sketches(layer.workload(FAMILY))["spatial_tiles"]
     kernel = built(what, assigned({"tile": "1x1", "part": 4, "packed": 1, "block": 16, "paired": 0}), CORTEX_M55)
     assert "_from_128" in kernel.text
     assert kernel.text.count("vldrw.u32 q") > kernel.text.count("addw %[p")
@@ -240,17 +242,17 @@ def test_rows_that_no_window_meets_are_not_read():
     ("kernel", "options", "knobs", "message"),
     [
         ((3, 3), {}, {"tile": "2x1"}, "do not move by"),
-        ((5, 5), {}, {"tile": "2x2"}, "are no patch"),
-        ((3, 3), {"stride": (2, 2), "pad": (0, 1, 0, 1)}, {"tile": "2x2"}, "are no patch"),
+        ((5, 5), {}, {"tile": "2x2"}, "are no spatial tile"),
+        ((3, 3), {"stride": (2, 2), "pad": (0, 1, 0, 1)}, {"tile": "2x2"}, "are no spatial tile"),
         ((3, 3), {"stride": (2, 2), "pad": (0, 1, 0, 1)}, {"tile": "2x1"}, "strips of 5 rows"),
         ((3, 3), {}, {"part": 1}, "1 results in 8 rows are no tiles of 2 by 2"),
     ],
 )
-def test_what_is_no_patch_is_refused(kernel, options, knobs, message):
+def test_what_is_no_spatial_tile_is_refused(kernel, options, knobs, message):
     options = {"pad": (kernel[0] // 2,) * 4, **options}
     layer = mve_layers.depthwise(np.random.default_rng(12), (1, 8, 8, 16), kernel, **options)
-    what = FAMILY.vector_sketches(layer.workload(FAMILY))["patches"]
-    assert isinstance(what, PatchSketch)
+    what = FAMILY.vector_sketches(layer.workload(FAMILY))["spatial_tiles"]
+    assert isinstance(what, SpatialTileSketch)
     first = {name: choices[0] for name, choices in what.knobs(CORTEX_M55).items()}
     with pytest.raises(RefusedError, match=message):
         what.numbers({**first, **knobs})
@@ -259,30 +261,34 @@ def test_what_is_no_patch_is_refused(kernel, options, knobs, message):
 @pytest.mark.parametrize(
     ("options", "names"),
     [
-        ({}, ["patches", "lined", "program"]),
-        ({"dilation": (2, 2)}, ["patches", "lined", "program"]),
+        ({}, ["spatial_tiles", "lined", "program"]),
+        ({"dilation": (2, 2)}, ["spatial_tiles", "lined", "program"]),
         ({"dilation": (6, 6)}, ["lined", "program"]),
-        ({"multiples": 2}, ["patches", "program"]),
+        ({"multiples": 2}, ["spatial_tiles", "program"]),
         ({"multiples": 2, "dilation": (6, 6)}, ["program"]),
     ],
     ids=str,
 )
-def test_windows_that_fit_no_patches_have_other_sketches(options, names):
+def test_windows_that_fit_no_spatial_tiles_have_other_sketches(options, names):
     layer = mve_layers.depthwise(np.random.default_rng(5), (1, 13, 13, 16), (3, 3), **options)
     assert list(FAMILY.vector_sketches(layer.workload(FAMILY))) == names
 
 
-def test_little_memory_holds_patches_of_few_channels_or_nothing():
+def test_little_memory_holds_spatial_tiles_of_few_channels_or_nothing():
     layer = mve_layers.depthwise(np.random.default_rng(17), (1, 10, 112, 32), (3, 3), pad=(0, 0, 1, 1))
 
     def blocks(most: int) -> list[object]:
         variants = Depthwise(site=Site(most_scratch=most)).variants(layer.workload(FAMILY), CORTEX_M55)
         return [(each.name, each.knobs["block"][0]) for each in variants]
 
-    assert [blocks(most) for most in (1 << 14, 1 << 13, 1 << 12)] == [[("patches", 32)], [("patches", 16)], []]
+    assert [blocks(most) for most in (1 << 14, 1 << 13, 1 << 12)] == [
+        [("spatial_tiles", 32)],
+        [("spatial_tiles", 16)],
+        [],
+    ]
 
 
-@pytest.mark.parametrize("name", ["patches", "lined", "program"])
+@pytest.mark.parametrize("name", ["spatial_tiles", "lined", "program"])
 def test_steps_by_hand_begin_with_the_program_that_takes_them(name):
     layer = mve_layers.depthwise(np.random.default_rng(16), (1, 8, 8, 16), (3, 3), pad=SQUARE)
     workload = layer.workload(FAMILY)
@@ -295,11 +301,11 @@ def test_steps_by_hand_begin_with_the_program_that_takes_them(name):
 
 def test_steps_tree_and_c_of_one_schedule_stay_what_they_are():
     layer = mve_layers.depthwise(np.random.default_rng(0), (1, 2, 4, 16), (3, 3), pad=SQUARE)
-    what = FAMILY.vector_sketches(layer.workload(FAMILY))["patches"]
+    what = FAMILY.vector_sketches(layer.workload(FAMILY))["spatial_tiles"]
     kernel = built(what, assigned({"tile": "2x2", "part": 4, "packed": 1, "block": 16, "paired": 0}), CORTEX_M55)
     steps = "".join(f"{step}\n" for step in kernel.steps)
     about = f"{kernel.cycles} cycles, {kernel.scratch} bytes of working memory\n"
-    assert_golden_text("program_patches.txt", f"{steps}\n{listing(kernel.program)}\n{about}\n{kernel.text}")
+    assert_golden_text("program_spatial_tiles.txt", f"{steps}\n{listing(kernel.program)}\n{about}\n{kernel.text}")
 
 
 def test_legal_schedules_print_different_code():
@@ -361,8 +367,8 @@ def test_results_of_32_bits_with_channels_in_lanes_are_exact(tmp_path, channels)
         assert outcome.exact, outcome
 
 
-def test_the_guess_has_channels_in_lanes_where_windows_fill_no_patches():
-    """A window of the whole image, and one whose elements lie far apart; three by three fills patches."""
+def test_the_guess_has_channels_in_lanes_where_windows_fill_no_spatial_tiles():
+    """A window of the whole image, and one whose elements lie far apart; three by three fills spatial tiles."""
 
     def guess(shape, kernel, **options):
         layer = mve_layers.depthwise(np.random.default_rng(15), shape, kernel, **options)
@@ -370,4 +376,4 @@ def test_the_guess_has_channels_in_lanes_where_windows_fill_no_patches():
 
     assert guess((1, 4, 4, 32), (4, 4)) == "lined"
     assert guess((1, 10, 10, 16), (3, 3), pad=(4, 4, 4, 4), dilation=(4, 4)) == "lined"
-    assert guess((1, 8, 8, 16), (3, 3), pad=(1, 1, 1, 1)) == "patches"
+    assert guess((1, 8, 8, 16), (3, 3), pad=(1, 1, 1, 1)) == "spatial_tiles"

@@ -57,13 +57,16 @@ def test_one_bad_kernel_does_not_stop_the_others(tmp_path):
 
 def test_a_block_that_takes_nearly_all_registers_compiles(tmp_path, monkeypatch):
     """clang orders the code around it so that too few are left; in the order in which it is written it fits."""
-    crowded = KernelSource("crowded", "c", Path(__file__).with_name("crowded.c").read_text())
-    made = compile_kernels([crowded, _store("other")], CORTEX_M55, tmp_path / "made")
-    assert not made.errors and _defined(made.objects) == {"crowded", "other"}
-    again = compile_kernels([crowded], CORTEX_M55, tmp_path / "made")
+    many_registers = KernelSource("many_registers", "c", Path(__file__).with_name("many_registers.c").read_text())
+    made = compile_kernels([many_registers, _store("other")], CORTEX_M55, tmp_path / "made")
+    assert not made.errors and _defined(made.objects) == {"many_registers", "other"}
+    again = compile_kernels([many_registers], CORTEX_M55, tmp_path / "made")
     assert set(again.objects) < set(made.objects)
     monkeypatch.setattr(toolchain, "_AS_WRITTEN", ())
-    assert "requires more registers" in compile_kernels([crowded], CORTEX_M55, tmp_path / "refused").errors["crowded"]
+    assert (
+        "requires more registers"
+        in compile_kernels([many_registers], CORTEX_M55, tmp_path / "refused").errors["many_registers"]
+    )
 
 
 def test_blocks_of_a_loop_of_two_iterations_lie_once(tmp_path):

@@ -70,7 +70,7 @@ def test_each_sketch_has_a_schedule_on_each_core(shipped):
         "walked",
         "stepped",
         "outer",
-        "patches",
+        "spatial_tiles",
         "lined",
         "lined floats",
         "lined bytes",

@@ -1,7 +1,7 @@
 #include <stdint.h>
 #define INLINE static inline __attribute__((always_inline))
 
-void crowded(const int32_t *a0, const int32_t *a1, const int16_t *a2, int8_t *out, const int8_t *restrict params, int8_t *restrict scratch)
+void many_registers(const int32_t *a0, const int32_t *a1, const int16_t *a2, int8_t *out, const int8_t *restrict params, int8_t *restrict scratch)
 {
   const int32_t *const k = (const int32_t *)(params + 0);
   const int8_t *packed = params + 32;

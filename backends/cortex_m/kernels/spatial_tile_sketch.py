@@ -14,9 +14,9 @@ from tosaic.backends.cortex_m.kernels.sketch_constants import rescale_form
 from tosaic.backends.cortex_m.program import algorithms
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.kernel import Knobs
-from tosaic.backends.cortex_m.program.sketches.patch_strips import DEEP, PAIR, Patched, StripCopy
-from tosaic.backends.cortex_m.program.sketches.patches import patched
 from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, RowResult
+from tosaic.backends.cortex_m.program.sketches.spatial_tile_strips import DEEP, PAIR, SpatialTiles, StripCopy
+from tosaic.backends.cortex_m.program.sketches.spatial_tiles import spatially_tiled
 from tosaic.backends.cortex_m.program.tree import Program, RefusedError
 from tosaic.backends.target import Core
 from tosaic.tuner.space import Choice
@@ -28,7 +28,8 @@ _TILES = {
     "2xn": (2, 1, True, True),
     "1x1": (1, 1, False, False),
 }
-"""Rows and columns of results that share a patch, whether it is a deep one, and whether others of a row share it."""
+"""Rows and columns of results that share a spatial tile, whether it is a deep one, and whether others of a row share
+it."""
 _LARGEST = 11
 """Rows and columns of a window."""
 _MOST_TILES = 14
@@ -40,19 +41,20 @@ the loop over channels."""
 _SCALED = {"rounded": 0, "doubled": 1, "shifted": 2}
 """Instructions more for other forms of a RESCALE."""
 _ALONE, _TOGETHER, _SHARED = 2, 1.5, 3
-"""Instructions of a patch with its pointer, and of one that begins where others do; of weights that share one."""
+"""Instructions of a spatial tile with its pointer, and of one that begins where others do; of weights that share
+one."""
 _REACH = 4095
 """Bytes that an instruction moves a pointer by."""
 _HIDDEN, _CHAIN = 0.7, 0.8
-"""The share of what is issued beside which products do not wait; cycles that four results of a pair or a deep patch
-wait."""
+"""The share of what is issued beside which products do not wait; cycles that four results of a pair or a deep spatial
+tile wait."""
 _COPY, _PIXEL = 16, 16
 """Cycles of four vectors that are interleaved, and of the loop over vectors of a pixel."""
 
 
 @dataclass(frozen=True)
-class PatchSketch:
-    """DEPTHWISE_CONV2D; see `sketches.patches`."""
+class SpatialTileSketch:
+    """DEPTHWISE_CONV2D; see `sketches.spatial_tiles`."""
 
     geometry: Geometry
     multiples: int
@@ -64,9 +66,9 @@ class PatchSketch:
         return algorithms.depthwise(self.geometry, self.multiples, self.epilogue, by_element=True)
 
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
-        """The numbers that are open: `tile`, the results that share a patch; `part`, those of a row that an iteration
-        over channels computes; `packed` vectors in an iteration of the copy; `paired`, whether fours of results become
-        bytes two by two; `block`, channels whose strips are made together."""
+        """The numbers that are open: `tile`, the results that share a spatial tile; `part`, those of a row that an
+        iteration over channels computes; `packed` vectors in an iteration of the copy; `paired`, whether fours of
+        results become bytes two by two; `block`, channels whose strips are made together."""
         g = self.geometry
         return {
             "tile": tuple(_TILES),
@@ -83,7 +85,7 @@ class PatchSketch:
         even = -(-columns // -(-columns // (2 * _MOST_TILES)))
         return tuple(n for n in range(columns, 0, -1) if columns % n == 0 or n == even)
 
-    def numbers(self, knobs: Knobs) -> Patched:
+    def numbers(self, knobs: Knobs) -> SpatialTiles:
         """The numbers of a schedule.
 
         Raises:
@@ -95,12 +97,12 @@ class PatchSketch:
         result = RowResult(self.form, epilogue.element, epilogue.clamped, epilogue.table)
         part, packed, block, paired = (int(knobs[name]) for name in ("part", "packed", "block", "paired"))
         deep = deep and not large
-        t = Patched(g, self.multiples, result, rows, columns, deep, part, packed, block, paired > 0, slides)
+        t = SpatialTiles(g, self.multiples, result, rows, columns, deep, part, packed, block, paired > 0, slides)
         if t.extent[0] > FOUR * t.groups or (t.large and not (large and (rows, columns) == (PAIR, 1))):
-            raise RefusedError(f"{t.extent} rows and columns are no patch")
+            raise RefusedError(f"{t.extent} rows and columns are no spatial tile")
         moves = t.large or not t.shared or g.stride == (1, 1)
         if not (t.extent[0] > FOUR and g.stride[0] <= PAIR if t.deep else moves):
-            raise RefusedError(f"patches of {t.extent} do not move by {g.stride}")
+            raise RefusedError(f"spatial tiles of {t.extent} do not move by {g.stride}")
         if t.extent[0] % FOUR == 1 or (t.across == 1 and not t.shared):
             raise RefusedError(f"strips of {t.extent[0]} rows, or one result at a time, are not made")
         if t.part < t.across or g.rows < t.rows or t.tiles > _MOST_TILES:
@@ -116,7 +118,7 @@ class PatchSketch:
             and t.part % t.passes == 0
             and t.part // t.passes >= t.iteration
         ):
-            raise RefusedError("no windows of a part share patches")
+            raise RefusedError("no windows of a part share spatial tiles")
         if t.multiples > 1 and not t.whole:
             raise RefusedError("several results of a channel have no blocks of channels")
         if StripCopy(t, 0).elements < LANES * t.packed:
@@ -124,7 +126,7 @@ class PatchSketch:
         return t
 
     def steps(self, knobs: Knobs) -> Iterator[str]:
-        return patched(self.numbers(knobs))
+        return spatially_tiled(self.numbers(knobs))
 
     def least_bytes(self, knobs: Knobs) -> int:
         """Those of working memory that strips take."""
@@ -142,29 +144,29 @@ class PatchSketch:
         return g.batch * blocks * strips * (parts * (_iteration(t) * t.iterations + _ENTRY) + copies)
 
 
-def _iteration(t: Patched) -> float:
+def _iteration(t: SpatialTiles) -> float:
     """About the cycles of an iteration over channels: what is issued, and what waits for the pipe of products."""
     several = t.pairs if t.deep else -(-t.extent[1] // FOUR) * (t.groups if t.large else 1)
     windows = t.part if t.cells else t.tiles
-    products, patches = t.rows * t.part * several, windows * several
+    products, spatial_tiles = t.rows * t.part * several, windows * several
     back = windows * (DEEP * PAIR * t.block * (several - 1) > _REACH) if t.deep else 0
     if t.slides:
-        patches, back = t.passes * (t.part // t.passes + several - 1), t.passes
-    moved = patches * (t.rows - 1) if t.deep or t.moves else 0
+        spatial_tiles, back = t.passes * (t.part // t.passes + several - 1), t.passes
+    moved = spatial_tiles * (t.rows - 1) if t.deep or t.moves else 0
     epilogue = (_PAIRED if t.paired else _TILE) + _SCALED[t.result.form] + _LOOKED_UP * t.result.table
     epilogue += t.sparing * (1 + len(t.result.scale))
     weights = several * (_SHARED if t.shared and not (t.deep or t.large) else 1)
-    gathered = patches * (_ALONE if t.shared and not t.moves else _TOGETHER)
+    gathered = spatial_tiles * (_ALONE if t.shared and not t.moves else _TOGETHER)
     issued = products + gathered + back + moved + epilogue * t.tiles + weights + _ITERATION
     waits = max(0, 2 * (products + t.tiles) - _HIDDEN * issued)
     return issued + waits + t.tiles * _CHAIN * (t.paired or t.deep)
 
 
-def patch_sketch(
+def spatial_tile_sketch(
     geometry: Geometry, multiples: int, epilogue: Epilogue, constants: Mapping[str, np.ndarray]
-) -> PatchSketch | None:
-    """The sketch of a layer; None where its windows do not fit patches. Those whose elements lie apart have weights of
-    zero between them."""
+) -> SpatialTileSketch | None:
+    """The sketch of a layer; None where its windows do not fit spatial tiles. Those whose elements lie apart have
+    weights of zero between them."""
     if max(geometry.span) > _LARGEST:
         return None
     if geometry.dilation != (1, 1):
@@ -173,7 +175,7 @@ def patch_sketch(
         filled[:, ::down, ::right] = weights
         geometry = replace(geometry, kernel=geometry.span, dilation=(1, 1))
         constants = {**constants, "w": filled}
-    found = PatchSketch(geometry, multiples, epilogue, rescale_form(constants), constants)
+    found = SpatialTileSketch(geometry, multiples, epilogue, rescale_form(constants), constants)
     for tile, part in itertools.product(_TILES, found.parts):
         with suppress(RefusedError):
             found.numbers({"tile": tile, "part": part, "packed": 1, "paired": 0, "block": geometry.channels})

@@ -1,22 +1,22 @@
-"""The sketch of DEPTHWISE_CONV2D of bytes for cores with vectors: schedules of `algorithms.depthwise`, a patch of the
-image in a vector.
+"""The sketch of DEPTHWISE_CONV2D of bytes for cores with vectors: schedules of `algorithms.depthwise`, a spatial tile
+of the image in a vector.
 
 A strip holds four rows of the padded image side by side, and a word of it is a column of a channel. Four words that
-are gathered are a patch, the product of which with the weights of a window, and zeros around these, is a sum. A patch
-serves all results whose windows lie in it; a large window takes several. A hardware loop goes over channels, in which a
-part of a row of results is written out, four at a time.
+are gathered are a spatial tile, the product of which with the weights of a window, and zeros around these, is a sum. A
+spatial tile serves all results whose windows lie in it; a large window takes several. A hardware loop goes over
+channels, in which a part of a row of results is written out, four at a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tosaic.backends.cortex_m.program.sketches.patch_strips import DEEP, PAIR, Patched, StripCopy, channels
 from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR
+from tosaic.backends.cortex_m.program.sketches.spatial_tile_strips import DEEP, PAIR, SpatialTiles, StripCopy, channels
 from tosaic.backends.cortex_m.program.sketches.tiles import hardware_loop
 
 
-def patched(t: Patched) -> Iterator[str]:
+def spatially_tiled(t: SpatialTiles) -> Iterator[str]:
     """The steps of a schedule."""
     yield from _values(t)
     yield from _tiles(t)
@@ -37,7 +37,7 @@ def patched(t: Patched) -> Iterator[str]:
         yield f"skip({t.tile}, S{', S_1' * t.paired})"
     for copy in copies:
         yield from copy.hardware_loop()
-    if t.crowded:
+    if t.short_of_registers:
         yield from ("select(x, mve)", *([f"hardware_loop({t.channel})"] if t.iterations > 1 else []), "block(x)")
     else:
         yield from hardware_loop(t.channel, t.iterations, early=False)
@@ -45,7 +45,7 @@ def patched(t: Patched) -> Iterator[str]:
         yield f"hoist({t.channel}, {t.pairs})" if t.slides else f"pipeline({t.channel}, {t.first})"
 
 
-def _values(t: Patched) -> Iterator[str]:
+def _values(t: SpatialTiles) -> Iterator[str]:
     """How results are computed."""
     form = "nearest" if t.result.form == "rounded" else t.result.form
     yield f"rewrite(out, {form})"
@@ -58,7 +58,7 @@ def _values(t: Patched) -> Iterator[str]:
     yield "postpone(S)"
 
 
-def _tiles(t: Patched) -> Iterator[str]:
+def _tiles(t: SpatialTiles) -> Iterator[str]:
     """Loops over strips, parts of a row, channels, and the four results of a tile."""
     g, n = t.geometry, t.channel
     several = ["m"] if t.several else []
@@ -87,7 +87,7 @@ def _tiles(t: Patched) -> Iterator[str]:
     yield from ("compute_at(S, y)", "compute_at(P, y)", f"compute_at(S, {t.scope})")
 
 
-def _strips(t: Patched) -> Iterator[str]:
+def _strips(t: SpatialTiles) -> Iterator[str]:
     """The copies of a strip apart, the padding on both sides once for all."""
     left, image, right = t.loops
     if t.alone:
@@ -106,8 +106,9 @@ def _strips(t: Patched) -> Iterator[str]:
         yield from (f"once({loop}{tail}, y)" for loop in (left, right) if loop)
 
 
-def _sums(t: Patched) -> Iterator[str]:
-    """Products of patches and weights, which have zeros around them; the windows of a tile in one patch."""
+def _sums(t: SpatialTiles) -> Iterator[str]:
+    """Products of spatial tiles and weights, which have zeros around them; the windows of a tile in one spatial
+    tile."""
     row, column, first = "ky", "kx", 1
     if t.shared:
         yield from ("reorder(sy, sx)", "distribute(sy)")
@@ -132,8 +133,8 @@ def _sums(t: Patched) -> Iterator[str]:
     yield from (f"stage(P, {around}, v, scratch)", "merge_dims(v, 0)", f"fuse({column}, {row})", "place(v, q)")
 
 
-def _deep_sums(t: Patched) -> Iterator[str]:
-    """The same, of windows that follow each other in a column: a patch moves on from one to the next."""
+def _deep_sums(t: SpatialTiles) -> Iterator[str]:
+    """The same, of windows that follow each other in a column: a spatial tile moves on from one to the next."""
     rows, columns = t.extent
     if t.cells:
         yield "reorder(sy, sx)"
@@ -155,8 +156,8 @@ def _deep_sums(t: Patched) -> Iterator[str]:
     yield from (f"push(syb, v, {t.geometry.stride[0]})", f"stage(w, {t.channel}, vw, q)")
 
 
-def _large_sums(t: Patched) -> Iterator[str]:
-    """The same, of windows of several patches, each of which is added to all sums of a tile."""
+def _large_sums(t: SpatialTiles) -> Iterator[str]:
+    """The same, of windows of several spatial tiles, each of which is added to all sums of a tile."""
     yield from ("reorder(sy, sx)", "distribute(sy)", "distribute(sx)", "reorder(ky, kx)", "skew(syb, ky, r)")
     rows, columns = t.extent
     for loop, inner, extent in (("r", "u", rows), ("kx", "t", columns)):
@@ -167,14 +168,14 @@ def _large_sums(t: Patched) -> Iterator[str]:
     yield from ("stage(P, sxb, v, scratch)", "merge_dims(v, 0)", "fuse(t, u)", "place(v, q)")
 
 
-def _laid_out(t: Patched) -> Iterator[str]:
+def _laid_out(t: SpatialTiles) -> Iterator[str]:
     """Weights in the order of the loops, channel by channel."""
     yield "pack(w)"
     if not t.whole:
         yield "merge_dims(w, 0)"
 
 
-def _epilogue(t: Patched) -> Iterator[str]:
+def _epilogue(t: SpatialTiles) -> Iterator[str]:
     """From four sums to results, which lie apart."""
     lanes = t.lanes[-1]
     if t.slides:
@@ -198,7 +199,7 @@ def _epilogue(t: Patched) -> Iterator[str]:
     zero = "zero_half" if t.paired else "zero"
     numbers = [*([zero] if t.result.element == "i8" else []), *t.result.bounds]
     yield from (f"stage({number}, y, {number}_r, r)" for number in numbers)
-    where = "x" if t.crowded else t.tile
+    where = "x" if t.short_of_registers else t.tile
     yield from (f"spread({number}_r, {where}, q{number}, q, i32, {lanes})" for number in t.spread)
     yield from ("place(s, q)", "write_out(s0)") if t.slides else ()
     yield f"unfold({lanes}, u, q)"
@@ -208,7 +209,7 @@ def _epilogue(t: Patched) -> Iterator[str]:
         yield "write_out(xh)"
 
 
-def _pairs(t: Patched) -> Iterator[str]:
+def _pairs(t: SpatialTiles) -> Iterator[str]:
     """Halves of two fours of results, those of each pixel side by side: `E`, and `F` with the zero point. These become
     bytes together, `B`, each with room behind it."""
     lanes = len(t.lanes)
@@ -226,7 +227,7 @@ def _pairs(t: Patched) -> Iterator[str]:
     yield from (f"place({name}, q)" for name in "EFB")
 
 
-def _grouped(t: Patched) -> Iterator[str]:
+def _grouped(t: SpatialTiles) -> Iterator[str]:
     """Rows in strips of four, which lie side by side, pixel by pixel."""
     tails = ("", "_1")[: 1 + (t.paired and not t.slides)] if t.deep else ()
     yield from (f"split(v1{tail}, v2{tail}, {FOUR})" for tail in tails)

@@ -1,4 +1,4 @@
-"""The numbers of schedules of depthwise convolutions by patches, and how the strips of these are copied."""
+"""The numbers of schedules of depthwise convolutions by spatial tiles, and how the strips of these are copied."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, R
 from tosaic.backends.cortex_m.program.sketches.tiles import hardware_loop
 
 DEEP, PAIR = 8, 2
-"""Rows and columns of a deep patch."""
+"""Rows and columns of a deep spatial tile."""
 
 
 @dataclass(frozen=True)
-class Patched:
+class SpatialTiles:
     """The numbers of a schedule.
 
     Args:
         multiples: results of a channel.
-        rows, columns: results that share a patch.
-        deep: whether a patch is eight rows of two columns, whose elements move on from result to result, not four of
-            four.
+        rows, columns: results that share a spatial tile.
+        deep: whether a spatial tile is eight rows of two columns, whose elements move on from result to result, not
+            four of four.
         part: results of a row that an iteration over channels computes.
         packed: vectors of a row that an iteration of the copy packs.
         block: channels whose strips are made together.
         paired: whether two fours of results become bytes, and are stored, as one vector.
-        slides: whether a patch serves all windows of a part that it lies in, each `PAIR` columns from the next, and
-            products stand in the order of patches.
+        slides: whether a spatial tile serves all windows of a part that it lies in, each `PAIR` columns from the next,
+            and products stand in the order of spatial tiles.
     """
 
     geometry: Geometry
@@ -75,13 +75,13 @@ class Patched:
 
     @property
     def shared(self) -> bool:
-        """Whether several results share a patch."""
+        """Whether several results share a spatial tile."""
         return self.rows > 1
 
     @property
     def moves(self) -> bool:
-        """Whether elements of a patch of four rows move on from row to row of results, so that weights leave vectors
-        to the epilogue of pairs."""
+        """Whether elements of a spatial tile of four rows move on from row to row of results, so that weights leave
+        vectors to the epilogue of pairs."""
         return self.shared and self.paired and not (self.deep or self.large)
 
     @property
@@ -90,26 +90,26 @@ class Patched:
         return self.result.form != "rounded" and (self.result.clamped or (self.deep and self.result.table))
 
     @property
-    def crowded(self) -> bool:
+    def short_of_registers(self) -> bool:
         """Whether bounds stay in vectors, as there are too few general registers for them."""
         return self.many and not self.deep
 
     @property
     def sparing(self) -> bool:
-        """Whether the numbers of a channel are read for each tile, as patches and weights fill the vectors, or the sums
-        of several columns the general registers."""
+        """Whether the numbers of a channel are read for each tile, as spatial tiles and weights fill the vectors, or
+        the sums of several columns the general registers."""
         return self.deep and (self.many or (self.slides and self.result.form != "rounded"))
 
     @property
     def spread(self) -> Iterator[str]:
         """The numbers that are in all lanes of a vector: the zero point, too, where a table leaves no register."""
-        yield from ("zero",) if self.crowded and self.result.table else ()
+        yield from ("zero",) if self.short_of_registers and self.result.table else ()
         yield from self.result.bounds
 
     @property
     def apart_parts(self) -> bool:
         """Whether there is a loop over parts of a row."""
-        return self.crowded or self.part < self.geometry.columns
+        return self.short_of_registers or self.part < self.geometry.columns
 
     @property
     def tile(self) -> str:
@@ -118,12 +118,12 @@ class Patched:
 
     @property
     def passes(self) -> int:
-        """Over the columns of a part, which share patches in each."""
+        """Over the columns of a part, which share spatial tiles in each."""
         return PAIR // self.geometry.stride[1] if self.slides else 1
 
     @property
     def pairs(self) -> int:
-        """Patches of a window."""
+        """Spatial tiles of a window."""
         return -(-self.extent[1] // PAIR)
 
     @property
@@ -172,7 +172,7 @@ class Patched:
 
     @property
     def extent(self) -> tuple[int, int]:
-        """Rows and columns of the image that a patch is read of."""
+        """Rows and columns of the image that a spatial tile is read of."""
         g = self.geometry
         return (self.rows - 1) * g.stride[0] + g.span[0], (self.columns - 1) * g.stride[1] + g.span[1]
 
@@ -204,12 +204,12 @@ class Patched:
 
     @property
     def large(self) -> bool:
-        """Whether a window takes several patches of four rows and columns."""
+        """Whether a window takes several spatial tiles of four rows and columns."""
         return not self.deep and max(self.extent) > FOUR
 
     @property
     def cells(self) -> bool:
-        """Whether columns of four results have patches of their own."""
+        """Whether columns of four results have spatial tiles of their own."""
         return self.across > self.columns
 
     @property
@@ -231,10 +231,10 @@ class StripCopy:
     """How four rows of a strip are copied.
 
     Args:
-        group: their number among those of a patch.
+        group: their number among those of a spatial tile.
     """
 
-    t: Patched
+    t: SpatialTiles
     group: int
 
     @property
@@ -307,17 +307,17 @@ class StripCopy:
 
     @property
     def by_pixel(self) -> bool:
-        """Whether the core's loop goes over pixels that lie apart, as there are more of them than vectors in one."""
+        """Whether the hardware loop goes over pixels that lie apart, as there are more of them than vectors in one."""
         return self.t.apart and self.t.inside > self.iterations
 
     @property
     def entered(self) -> int:
-        """How often the core's loop begins for a strip."""
+        """How often the hardware loop begins for a strip."""
         return self.iterations if self.by_pixel else self.t.inside if self.t.apart else 1
 
     @property
     def parts(self) -> dict[str, int]:
-        """The core's loops, each with its iterations."""
+        """The hardware loops, each with its iterations."""
         if self.by_pixel:
             return {f"cx{self.tail}": self.t.inside}
         cn = self.vectors
@@ -367,7 +367,7 @@ class StripCopy:
         return lanes, size % lanes > 0, -(-size // lanes)
 
     def hardware_loop(self) -> Iterator[str]:
-        """The loops of copies, which become the core's."""
+        """The loops of copies, which become hardware loops."""
         for part, count in self.parts.items():
             for kind in range(self.kinds):
                 yield from hardware_loop(part + f"_{kind}" * (kind > 0), count, early=False)
