@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from tosaic.support.attributes import bool_of, ints_of
-from tosaic.support.mlir import ir, shape_of
+from tosaic.support.mlir import ir
 from tosaic.support.values import producer
 
 Permutation: TypeAlias = tuple[int, ...]
@@ -47,17 +47,3 @@ def moves_only_units(shape: Sequence[int], perm: Permutation) -> bool:
 def commutes(op: ir.Operation, perm: Permutation) -> bool:
     """Whether a pointwise op gives the same before and after `perm`: a RESCALE per channel needs the last dimension."""
     return not (op.name == "tosa.rescale" and bool_of(op, "per_channel")) or perm[-1] == len(perm) - 1
-
-
-def turned_rows(value: ir.Value) -> tuple[ir.Operation, ...]:
-    """The TRANSPOSE of the last two axes that makes a value, and the RESHAPE behind it that keeps these, if any;
-    nothing for another value."""
-    view = producer(value, "tosa.reshape")
-    op = producer(view.operands[0] if view else value, "tosa.transpose")
-    if op is None:
-        return ()
-    perms, shape = ints_of(op, "perms"), shape_of(op.results[0])
-    rank = len(perms)
-    if perms != (*range(rank - 2), rank - 1, rank - 2) or shape[-2:] != shape_of(value)[-2:]:
-        return ()
-    return (op, view) if view else (op,)

@@ -8,10 +8,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from tosaic.passes.layout.permutation import turned_rows
 from tosaic.passes.module_pass import ModulePass, register
 from tosaic.passes.npu.cheapest import Form, copied, to_cheapest
 from tosaic.passes.npu.cheapest_transposes import merged, transposed
+from tosaic.passes.transposed_rows import transposed_rows
 from tosaic.support.attributes import bool_of
 from tosaic.support.functions import inputs_of
 from tosaic.support.mlir import constant, constant_shape, element_type, ir, shape_of
@@ -76,7 +76,7 @@ def _forms(rescale: ir.Operation) -> tuple[Sequence[ir.Operation], Sequence[Form
     matmul = producer(rescale.operands[0], "tosa.matmul")
     if matmul is None or len(users(matmul.results[0])) > 1 or bool_of(rescale, "per_channel"):
         return [rescale], []
-    product = _ScaledProduct(matmul, rescale, turned_rows(matmul.operands[1]))
+    product = _ScaledProduct(matmul, rescale, transposed_rows(matmul.operands[1]))
     if len(inputs_of(product.ops)) < 2:
         return [rescale], []
     forms = [product.form(_exchanged)]

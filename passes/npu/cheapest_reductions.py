@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
-from tosaic.passes.layout.permutation import turned_rows
 from tosaic.passes.module_pass import ModulePass, register
 from tosaic.passes.npu.cheapest import Form, to_cheapest
+from tosaic.passes.transposed_rows import transposed_rows
 from tosaic.support.attributes import int_of
 from tosaic.support.mlir import constant_shape, element_type, ir, shape_of
 from tosaic.support.tosa_builder import emit, rebuild, rescale, reshape, tensor, transpose
@@ -41,7 +41,7 @@ class CheapestReductions(ModulePass):
 
 def _forms(op: ir.Operation) -> tuple[list[ir.Operation], list[Form]]:
     x, axis = op.operands[0], int_of(op, "axis")
-    turn = turned_rows(x) if axis == len(shape_of(x)) - 2 else ()
+    turn = transposed_rows(x) if axis == len(shape_of(x)) - 2 else ()
     *rows, row = shape_of(turn[0].operands[0] if len(turn) == 1 else x)
     if len(turn) != 1 and axis != len(rows):
         return [op], []

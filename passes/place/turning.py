@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tosaic.passes.layout.permutation import turned_rows
 from tosaic.passes.rewrite import Replacement, pattern, rewrite
+from tosaic.passes.transposed_rows import transposed_rows
 from tosaic.support.mlir import ir, shape_of
 from tosaic.support.tosa_builder import rebuild, reshape, transpose
 from tosaic.support.values import users
@@ -18,7 +18,7 @@ def turn_in_products_on_cpu(module: ir.Module) -> None:
 def _behind_reshape(op: ir.Operation) -> Replacement:
     """`matmul(a, reshape(transpose(x)))` -> `matmul(a, transpose(reshape(x)))`, of matrices either way."""
     a, b, *zeros = op.operands
-    found = () if "tosaic.op" in op.attributes else turned_rows(b)
+    found = () if "tosaic.op" in op.attributes else transposed_rows(b)
     if len(found) < 2 or "tosaic.op" in found[0].attributes:
         return None
     turn, _ = found
@@ -37,4 +37,4 @@ def product_that_turns(op: ir.Operation) -> ir.Operation | None:
     if op.name != "tosa.transpose" or [reader.name for reader in users(value)] != ["tosa.matmul"]:
         return None
     (product,) = users(value)
-    return product if op in turned_rows(product.operands[1]) else None
+    return product if op in transposed_rows(product.operands[1]) else None
