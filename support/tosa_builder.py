@@ -90,6 +90,11 @@ def transpose(x: ir.Value, perms: Sequence[int], **attributes: object) -> ir.Val
     return emit("transpose", [x], [shape[p] for p in perms], element_type(x), perms=perms, **attributes)
 
 
+def sliced(x: ir.Value, start: Sequence[int], size: Sequence[int]) -> ir.Value:
+    """`tosa.slice`: `size` elements of each dimension of `x` from `start` on."""
+    return emit("slice", [x, constant_shape(start), constant_shape(size)], size, element_type(x))
+
+
 def mul(a: ir.Value, b: ir.Value, kind: ir.Type | str) -> ir.Value:
     """`tosa.mul` without a result shift."""
     shape = np.broadcast_shapes(shape_of(a), shape_of(b))

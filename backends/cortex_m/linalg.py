@@ -28,7 +28,7 @@ from tosaic.support.mlir import (
     shape_of,
     walk,
 )
-from tosaic.support.tosa_builder import emit, rebuild, reshape
+from tosaic.support.tosa_builder import emit, rebuild, reshape, sliced
 from tosaic.support.values import producer
 
 _TO_LINALG = (
@@ -187,7 +187,7 @@ def _spread(x: ir.Value, zero_point: ir.Value, stride_y: int, stride_x: int) -> 
     apart = [reshape(x, (n, h, 1, w, 1, c)), amounts, zero_point]
     spread = reshape(emit("pad", apart, (n, h, stride_y, w, stride_x, c), element), (n, h * stride_y, w * stride_x, c))
     size = (n, (h - 1) * stride_y + 1, (w - 1) * stride_x + 1, c)
-    return emit("slice", [spread, constant_shape((0, 0, 0, 0)), constant_shape(size)], size, element)
+    return sliced(spread, (0, 0, 0, 0), size)
 
 
 def _reversed(x: ir.Value, axis: int) -> ir.Value:

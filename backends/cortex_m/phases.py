@@ -8,7 +8,7 @@ import numpy as np
 
 from tosaic.support.attributes import ints_of
 from tosaic.support.mlir import constant, constant_shape, constant_value, element_type, ir, shape_of
-from tosaic.support.tosa_builder import emit, reshape, transpose
+from tosaic.support.tosa_builder import emit, reshape, sliced, transpose
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def by_phases(op: ir.Operation) -> ir.Value | None:
     y = reshape(y, (n, down.groups, along.groups, down.stride, along.stride, outputs))
     y = transpose(y, (0, 1, 3, 2, 4, 5))
     y = reshape(y, (n, down.groups * down.stride, along.groups * along.stride, outputs))
-    return emit("slice", [y, constant_shape([0, down.cropped, along.cropped, 0]), constant_shape(whole)], whole, kind)
+    return sliced(y, [0, down.cropped, along.cropped, 0], whole)
 
 
 def _arranged(weights: np.ndarray, axes: list[Axis], zero: int) -> np.ndarray:

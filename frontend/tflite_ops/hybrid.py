@@ -15,8 +15,8 @@ import numpy as np
 from tosaic.frontend.tflite_ops.activations import ACTIVATIONS
 from tosaic.frontend.tflite_ops.products import product_of_rows
 from tosaic.frontend.tflite_ops.registry import Call, tflite_op
-from tosaic.support.mlir import constant, constant_shape, element_type, ir, shape_of
-from tosaic.support.tosa_builder import clamp, element, emit, mul, rescale, reshape, zero_point
+from tosaic.support.mlir import constant, element_type, ir, shape_of
+from tosaic.support.tosa_builder import clamp, element, emit, mul, rescale, reshape, sliced, zero_point
 
 _LEAST, _MOST = -128, 127
 _LEAST_RANGE = 1e-30  # below which an input is 0
@@ -76,7 +76,7 @@ def _over_windows(call: Call, x: ir.Value, name: str, kernel: np.ndarray, window
     assert point is not None
     integers = emit("cast", [_binary("sub", steps, point)], shape_of(x), "i16")
     if tuple(sizes) != shape_of(x):
-        integers = emit("slice", [integers, constant_shape((0, 0, 0, 0)), constant_shape(sizes)], sizes, "i16")
+        integers = sliced(integers, (0, 0, 0, 0), sizes)
     return _scaled(call, _product(name, integers, kernel, pads, strides, dilations), scale)
 
 

@@ -26,8 +26,8 @@ from tosaic.frontend.tflite_ops.registry import Call, FileTensor, tflite_op
 from tosaic.frontend.tflite_ops.states import VariableTensor
 from tosaic.support.errors import ModelError
 from tosaic.support.loops import Step, over_rows
-from tosaic.support.mlir import constant, constant_shape, element_type, ir, shape_of
-from tosaic.support.tosa_builder import clamp, emit, mul, reshape, transpose
+from tosaic.support.mlir import constant, element_type, ir, shape_of
+from tosaic.support.tosa_builder import clamp, emit, mul, reshape, sliced, transpose
 
 _INPUT, _FORGET, _CELL, _OUTPUT = range(4)
 _FROM_INPUT, _FROM_OUTPUT, _BIAS = 1, 5, 12
@@ -63,9 +63,7 @@ class _LstmCall:
     def gate(self, sums: ir.Value, gate: int) -> ir.Value:
         """The part of joined sums [N, 1, 1, gates * size] that is one gate's."""
         batch, begin = shape_of(sums)[0], self.gates.index(gate) * self.size
-        sizes = (batch, 1, 1, self.size)
-        operands = [sums, constant_shape((0, 0, 0, begin)), constant_shape(sizes)]
-        return emit("slice", operands, sizes, element_type(sums))
+        return sliced(sums, (0, 0, 0, begin), (batch, 1, 1, self.size))
 
 
 @tflite_op("UNIDIRECTIONAL_SEQUENCE_LSTM", "LSTM", when=lambda call: _kinds(call) == ("i8", "i8", "i8", "i16"))

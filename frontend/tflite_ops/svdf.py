@@ -11,8 +11,8 @@ from tosaic.frontend.tflite_ops.fixed_point import binary, quotient, scaled
 from tosaic.frontend.tflite_ops.products import product_of_rows
 from tosaic.frontend.tflite_ops.registry import Call, tflite_op
 from tosaic.frontend.tflite_ops.states import VariableTensor
-from tosaic.support.mlir import constant, constant_shape, element_type, ir, shape_of
-from tosaic.support.tosa_builder import emit, reshape
+from tosaic.support.mlir import constant, element_type, ir, shape_of
+from tosaic.support.tosa_builder import emit, reshape, sliced
 
 _FEATURES, _TIME, _BIAS, _STATE = 1, 2, 3, 4
 
@@ -65,8 +65,7 @@ def _over_time(call: Call, latest: ir.Value, kind: str) -> ir.Value:
     state = VariableTensor(call, _STATE)
     kept = reshape(state.read(), (batch, filters, times))
     if times > 1:
-        sizes = (batch, filters, times - 1)
-        later = emit("slice", [kept, constant_shape((0, 0, 1)), constant_shape(sizes)], sizes, stored)
+        later = sliced(kept, (0, 0, 1), (batch, filters, times - 1))
         both = [later, reshape(latest, (batch, filters, 1))]
         kept = emit("concat", both, (batch, filters, times), stored, axis=2)
     else:

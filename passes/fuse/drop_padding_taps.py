@@ -12,8 +12,8 @@ from tosaic.passes.integers import RANGES
 from tosaic.passes.module_pass import ModulePass, register
 from tosaic.passes.rewrite import Replacement, pattern, rewrite
 from tosaic.support.attributes import ints_of
-from tosaic.support.mlir import constant, constant_shape, constant_value, element_type, ir, numpy_dtype, shape_of
-from tosaic.support.tosa_builder import emit, rebuild
+from tosaic.support.mlir import constant, constant_value, element_type, ir, numpy_dtype, shape_of
+from tosaic.support.tosa_builder import rebuild, sliced
 
 _HEIGHT = {"tosa.conv2d": 1, "tosa.depthwise_conv2d": 0}
 """The axis of the weights along which the kernel has its height; that of its width is the next."""
@@ -123,4 +123,4 @@ def _some(value: ir.Value, axis: int, ranges: Sequence[range]) -> ir.Value:
     known = constant_value(value)
     if known is not None:
         return constant(known[tuple(map(slice, begin, np.add(begin, size)))].copy(), element_type(value))
-    return emit("slice", [value, constant_shape(begin), constant_shape(size)], size, element_type(value))
+    return sliced(value, begin, size)

@@ -65,8 +65,8 @@ def _cheapest(
             usual = cost(alone)
             costs = [usual and (1 - gain) * usual]
             if usual is None or usual > cheap * math.prod(shape_of(op.results[0])):
-                found = [cost(_alone(form, ops, read)) for form in others]
-                costs += [cycles if cycles is not None and cycles <= most(op) else None for cycles in found]
+                found, limit = [cost(_alone(form, ops, read)) for form in others], most(op)
+                costs += [cycles if cycles is not None and cycles <= limit else None for cycles in found]
             _CHOSEN[key] = min(range(len(costs)), key=lambda index: (costs[index] is None, costs[index]))
         return others[_CHOSEN[key] - 1](*read) if _CHOSEN[key] else None
 

@@ -14,8 +14,8 @@ from tosaic.passes.npu.cheapest_transposes import merged, transposed
 from tosaic.passes.transposed_rows import transposed_rows
 from tosaic.support.attributes import bool_of
 from tosaic.support.functions import inputs_of
-from tosaic.support.mlir import constant, constant_shape, element_type, ir, shape_of
-from tosaic.support.tosa_builder import element, emit, rebuild, reshape, tensor
+from tosaic.support.mlir import constant, element_type, ir, shape_of
+from tosaic.support.tosa_builder import element, emit, rebuild, reshape, sliced, tensor
 from tosaic.support.values import multiplications, producer, users
 
 
@@ -125,9 +125,5 @@ def _convolved(product: _ScaledProduct, a: ir.Value, columns: ir.Value) -> ir.Va
     found = reshape(product.scaled(sums), (matrices, rows, matrices, many))
     if matrices == 1:
         return reshape(found, (1, rows, many))
-    own = [_slice(found, (n, 0, n, 0), (1, rows, 1, many)) for n in range(matrices)]
+    own = [sliced(found, (n, 0, n, 0), (1, rows, 1, many)) for n in range(matrices)]
     return reshape(emit("concat", own, (matrices, rows, 1, many), element_type(found), axis=0), (matrices, rows, many))
-
-
-def _slice(x: ir.Value, start: Sequence[int], shape: Sequence[int]) -> ir.Value:
-    return emit("slice", [x, constant_shape(start), constant_shape(shape)], shape, element_type(x))

@@ -11,8 +11,8 @@ from tosaic.passes.module_pass import ModulePass, register
 from tosaic.passes.npu.cheapest import Form, to_cheapest
 from tosaic.passes.transposed_rows import transposed_rows
 from tosaic.support.attributes import int_of
-from tosaic.support.mlir import constant_shape, element_type, ir, shape_of
-from tosaic.support.tosa_builder import emit, rebuild, rescale, reshape, tensor, transpose
+from tosaic.support.mlir import element_type, ir, shape_of
+from tosaic.support.tosa_builder import emit, rebuild, rescale, reshape, sliced, tensor, transpose
 
 _LEAST, _FULL = 7, 16
 """Channels of the pixels that a row becomes; Ethos-U pools so many at once."""
@@ -74,9 +74,7 @@ def _by_halves(op: ir.Operation, x: ir.Value) -> ir.Value:
     kind, name = element_type(x), _COMPARING[op.name]
     while row % 2 == 0:
         row //= 2
-        half = constant_shape((*rows, row))
-        starts = [constant_shape((*(0 for _ in rows), at)) for at in (0, row)]
-        halves = [emit("slice", [x, start, half], (*rows, row), kind) for start in starts]
+        halves = [sliced(x, (*(0 for _ in rows), at), (*rows, row)) for at in (0, row)]
         wide = [rescale(each, "i32", [1 << 30], [30]) for each in halves]
         x = rescale(emit(name, wide, (*rows, row), "i32"), kind, [1 << 30], [30])
     if row > 1:

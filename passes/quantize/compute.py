@@ -18,9 +18,9 @@ from tosaic.passes.quantize.quantization import (
 from tosaic.support.attributes import enum_of
 from tosaic.support.errors import PassError
 from tosaic.support.locations import describe
-from tosaic.support.mlir import constant, constant_shape, constant_value, element_type, ir, shape_of
+from tosaic.support.mlir import constant, constant_value, element_type, ir, shape_of
 from tosaic.support.quantization import Quantization
-from tosaic.support.tosa_builder import element, emit, rebuild, tensor, zero_point
+from tosaic.support.tosa_builder import element, emit, rebuild, sliced, tensor, zero_point
 from tosaic.support.values import producer
 
 ACCUMULATOR = {"i8": "i32", "i16": "i48"}
@@ -159,8 +159,7 @@ def _in_parts(
     total: ir.Value | None = None
     for start in range(0, inner, size):
         some = min(size, inner - start)
-        begin = constant_shape([*[0] * len(leading), start])
-        image = emit("slice", [x, begin, constant_shape([*leading, some])], [*leading, some], element_type(x))
+        image = sliced(x, [*[0] * len(leading), start], [*leading, some])
         part = constant(np.ascontiguousarray(weights[..., start : start + some]), element_type(kernel))
         one = scale_by(
             convolve(image, part, offsets if start == 0 else constant(np.zeros_like(bias))), "i32", [1 / unit]

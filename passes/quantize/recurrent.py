@@ -26,9 +26,9 @@ from tosaic.passes.quantize.quantization import (
     quantized_view,
 )
 from tosaic.support.loops import over_rows
-from tosaic.support.mlir import constant, constant_shape, constant_value, element_type, ir, numpy_dtype, shape_of
+from tosaic.support.mlir import constant, constant_value, ir, numpy_dtype, shape_of
 from tosaic.support.quantization import Quantization
-from tosaic.support.tosa_builder import element, emit, mul, rescale, reshape, zero_point
+from tosaic.support.tosa_builder import element, emit, mul, rescale, reshape, sliced, zero_point
 from tosaic.support.values import users
 
 _UNIT = 2**15  # of a gate
@@ -215,8 +215,7 @@ _REMEMBERED = {"gru": (1,), "lstm": (2,), "rnn_tanh": (), "rnn_relu": ()}
 
 def _some(value: ir.Value, start: int, size: int) -> ir.Value:
     """`size` channels from `start` on."""
-    dims = (*shape_of(value)[:3], size)
-    return emit("slice", [value, constant_shape((0, 0, 0, start)), constant_shape(dims)], dims, element_type(value))
+    return sliced(value, (0, 0, 0, start), (*shape_of(value)[:3], size))
 
 
 def _times(value: ir.Value, gate: ir.Value) -> ir.Value:

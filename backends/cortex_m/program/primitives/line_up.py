@@ -70,10 +70,10 @@ class LineUp(Primitive):
             return tuple(each.place(program, point) for each in order)
 
         points.sort(key=place)
-        turns = sorted(itertools.product(range(len(points)), adds), key=lambda turn: (place(points[turn[0]]), turn[1]))
+        visits = sorted(itertools.product(range(len(points)), adds), key=lambda each: (place(points[each[0]]), each[1]))
         parts, made = list[Statement](), {each.buffer.name: dict[tuple[int, int], int]() for each in staged}
         moved = [dict[str, int]() for _ in points]
-        for number, copies in turns:
+        for number, copies in visits:
             point, own = points[number], moved[number]
             for each in staged[len(own) : copies]:
                 known = made[each.buffer.name]
