@@ -28,7 +28,7 @@ def totals():
     return graph.module(rows, last)
 
 
-def test_a_loop_over_rows_carries_what_a_iteration_gives():
+def test_a_loop_over_rows_carries_what_an_iteration_gives():
     rows, last = evaluate(totals(), [X, np.array([[[[10, 20]]]], np.int32)])
     np.testing.assert_array_equal(rows, [[[11, 22], [14, 26], [19, 32]]])
     np.testing.assert_array_equal(last, [[[[19, 32]]]])

@@ -13,7 +13,7 @@ from mve_layers import UNCOMPARED
 from tosa_graphs import Graph, random_inputs
 
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
-from tosaic.backends.cortex_m.kernel import ANYWHERE, Site
+from tosaic.backends.cortex_m.kernel import Site
 from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.backends.reference import evaluate
 from tosaic.backends.target import Core
@@ -24,7 +24,7 @@ Build = Callable[[Graph], ir.Value]
 """Appends a function to a graph; it builds the same one every time."""
 
 
-def task_of(build: Build, families: Sequence[str] = (), core: Core = CORTEX_M55, site: Site = ANYWHERE) -> KernelTask:
+def task_of(build: Build, families: Sequence[str] = (), core: Core = CORTEX_M55, site: Site = UNCOMPARED) -> KernelTask:
     """The task of the graph that `build` makes."""
     graph = Graph()
     (function,) = functions(graph.module(build(graph))).values()
@@ -67,7 +67,7 @@ def outcomes_of(
     trials, labels = [], []
     for name, build in cases.items():
         for family in families:
-            task = task_of(build, (family,), bench.core, UNCOMPARED)
+            task = task_of(build, (family,), bench.core)
             for schedule in task.space.schedules() if samples is None else _some(task.space, samples, choose):
                 assert schedule.variant.startswith(f"{family}."), f"{name} is not covered by {family}"
                 inputs, output = expected[name]

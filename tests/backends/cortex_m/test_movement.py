@@ -45,7 +45,7 @@ for e in ("i8", "i16", "i32", "f32"):
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory):
-    return outcomes_of(CASES, ("movement",), tmp_path_factory.mktemp("movement"), samples=3)
+    return outcomes_of(CASES, ("movement",), tmp_path_factory.mktemp("movement"), samples=2)
 
 
 @pytest.mark.parametrize("name", CASES)

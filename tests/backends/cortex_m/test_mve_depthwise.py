@@ -92,7 +92,7 @@ def test_shifts_over_the_whole_range_are_exact(tmp_path, shifts):
 )
 def test_schedules_of_one_layer_are_exact(tmp_path, shape, kernel, options):
     layer = mve_layers.depthwise(np.random.default_rng(1), shape, kernel, **options)
-    cases = [layer.case(FAMILY, each) for each in itertools.islice(legal(layer), 5)]
+    cases = [layer.case(FAMILY, each) for each in itertools.islice(legal(layer), 3)]
     assert len(cases) >= 2
     for outcome in run_cases(cases, tmp_path):
         assert outcome.exact, outcome
@@ -185,7 +185,7 @@ def test_fours_of_results_become_bytes_two_by_two(tmp_path, shape, options):
         assert "vstrb.32" not in case.source.text
 
 
-def test_what_a_iteration_makes_first_may_run_a_iteration_ahead_or_is_refused(tmp_path):
+def test_what_an_iteration_makes_first_may_run_an_iteration_ahead_or_is_refused(tmp_path):
     """Numbers share registers, so what reads one must not move behind what writes the next one there."""
     layer = mve_layers.depthwise(np.random.default_rng(23), (1, 5, 5, 64), (3, 3), shifts=(31, 31), pad=SQUARE)
     workload = layer.workload(FAMILY)

@@ -114,7 +114,7 @@ def test_columns_that_stay_in_registers_are_exact(tmp_path):
         assert outcome.exact, outcome
 
 
-def test_a_iteration_of_all_columns_is_one_of_a_loop_over_tiles_of_rows(tmp_path):
+def test_an_iteration_of_all_columns_is_one_of_a_loop_over_tiles_of_rows(tmp_path):
     knobs = {
         "tile": "3x2", "together": 11, "share": 1, "block": 16, "weights": "params", "unroll": 0, "held": 1,
         "bias": "results", "epilogue_unroll": 1, "ahead": 1, "epilogue_ahead": 0,

@@ -58,7 +58,7 @@ def kernel_of(layer: mve_layers.Layer, variant: str, knobs: dict) -> Built:
 
 
 @pytest.mark.parametrize("shifts", [None, (31, 31)])
-def test_earlierschedules_and_others_of_a_space_are_exact(tmp_path, shifts):
+def test_earlier_schedules_and_others_of_a_space_are_exact(tmp_path, shifts):
     draw, cases = random.Random(0), []
     for layer in (pixels(13, 64, 32, shifts=shifts), pixels(9, 40, 20, shifts=shifts)):
         workload = layer.workload(FAMILY)

@@ -336,3 +336,22 @@ def decoder():
     return Decoder().eval(), (tokens[0], torch.zeros(1, dtype=torch.int64)), [
         (token, torch.tensor([place])) for place, token in enumerate(tokens)
     ]  # fmt: skip
+
+
+class Attention(nn.Module):
+    """Two heads of attention over 12 of 24 tokens, and a layer behind them: i64[1, 12] -> f32[1, 12, 16]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.heads = nn.Embedding(24, 16), nn.MultiheadAttention(16, 2, batch_first=True)
+        self.behind = nn.Linear(16, 16)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.embedding(tokens)
+        return torch.tanh(self.behind(x + self.heads(x, x, x, need_weights=False)[0]))
+
+
+def attention():
+    torch.manual_seed(0)
+    batches = [(torch.randint(0, 24, (1, 12)),) for _ in range(4)]
+    return Attention().eval(), batches[0], batches
