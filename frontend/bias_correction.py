@@ -40,8 +40,8 @@ def correct_parameters(prepared: GraphModule, batches: Sequence[Batch]) -> dict[
             more than a GiB of them at once.
 
     Returns:
-        For each node whose result is quantized its origin and its ratio of signal to quantization noise in dB, all
-        that comes before it quantized too.
+        For each node whose result is quantized its origin and its ratio of signal to quantization noise in dB. All that
+        comes before the node is quantized too.
     """
     _observe_late(prepared.graph)
     most = held_at_once(prepared, _most_samples(prepared))

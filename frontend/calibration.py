@@ -23,8 +23,8 @@ _NAMED = 3
 def calibrate(prepared: GraphModule, batches: Sequence[tuple[Tensor, ...]]) -> tuple[Advice, ...]:
     """Let the observers of a prepared graph see all batches, in order; what a user should know of them.
 
-    Each quarter of the samples is held back once, to see what data cost that the ranges of the others do not know, and
-    how much headroom they ask for.
+    Each quarter of the samples is held back once. So it is seen what data cost that the ranges of the others do not
+    know, and how much headroom they ask for.
 
     Raises:
         ModelError: an op fails on a batch, or its result holds NaN or infinity; the message names op and line.

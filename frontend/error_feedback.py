@@ -43,8 +43,8 @@ def round_weights(
         centered: whether a bias takes out what the results change by on average.
 
     Returns:
-        float32 of the shape of `weight`; None of a transposed convolution in groups, whose scale channels share, and
-        where an output has more weights than `_MOST`, or an input more of them than `_TOGETHER`.
+        float32 of the shape of `weight`. None of a transposed convolution in groups, whose scale channels share. None,
+        too, where an output has more weights than `_MOST`, or an input more of them than `_TOGETHER`.
     """
     outputs_first = weight.movedim(op.weight_axis, 0)
     inputs, taps = outputs_first.shape[1], outputs_first[0, 0].numel()

@@ -1,7 +1,7 @@
 """Weights of four bits in groups: int8 that are -8 to 7 times a factor of their group.
 
-So they are what int8 weights with a scale for each output channel are, everywhere, and take half a byte where a kernel
-reads them so.
+So everywhere they are int8 weights with a scale for each output channel. They take half a byte where a kernel reads
+them so.
 """
 
 from __future__ import annotations

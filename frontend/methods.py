@@ -1,8 +1,8 @@
 """A model with several methods: modules that share buffers and weights, as one program that calls each once, in
 turn.
 
-What a buffer holds when a method begins goes through an op of its own, `torch.ops.tosaic.enter`, by which the program
-is cut again once its formats are known (`passes/place/methods.py`).
+What a buffer holds when a method begins goes through an op of its own, `torch.ops.tosaic.enter`. There the program is
+cut again once its formats are known (`passes/place/methods.py`).
 """
 
 from __future__ import annotations

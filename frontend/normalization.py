@@ -13,8 +13,10 @@ aten = torch.ops.aten
 
 
 def fold_affines(module: GraphModule) -> None:
-    """linear(normal * w + b) -> linear(normal) with weights W w and bias W b + c, in place, where nothing but linear
-    layers with weights of their own reads a layer norm or RMSNorm over one axis."""
+    """linear(normal * w + b) -> linear(normal) with weights W w and bias W b + c, in place.
+
+    It is done where nothing but linear layers with weights of their own reads a layer norm or RMSNorm over one axis.
+    """
     for node in list(module.graph.nodes):
         if node.target not in (aten.layer_norm.default, aten.rms_norm.default):
             continue

@@ -1,9 +1,9 @@
 """Opens a `.pt2` without running anything that its author put there.
 
-torch.export.load unpickles records, loads compiled libraries, evaluates symbolic sizes and guards, imports modules that
-the types of results name, and writes names of the graph into Python source that it executes. Nothing reaches it but a
-copy of known records: raw tensors, pickles that torch's restricted unpickler takes, written anew, and a graph whose
-names are words, whose calls are ops and whose sizes are sums and products.
+torch.export.load unpickles records, loads compiled libraries, and evaluates symbolic sizes and guards. It imports
+modules that the types of results name, and executes Python source with names of the graph in it. So nothing reaches it
+but a copy of known records: raw tensors, pickles that torch's restricted unpickler takes, written anew, and a graph.
+The graph's names are words, its calls are ops, and its sizes are sums and products.
 """
 
 from __future__ import annotations

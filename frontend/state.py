@@ -30,8 +30,8 @@ class State(NamedTuple):
 def keep_written_constants(program: ExportedProgram) -> None:
     """Let tensors that a model holds, and writes, without having registered them be buffers. It is changed in place.
 
-    Where a tensor is a buffer under several names, or one that is written is a buffer as well, as in a cache of Hugging
-    Face's, it is the first of these buffers: PyTorch takes no program apart that writes one tensor under two names.
+    A tensor may be a buffer under several names, or be written and a buffer as well, as in a cache of Hugging Face's.
+    Then it is the first of these buffers: PyTorch takes no program apart that writes one tensor under two names.
     """
     specs = program.graph_signature.input_specs
     placeholders = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}

@@ -33,9 +33,9 @@ def split_tables(module: GraphModule, stays_float: Callable[[Node], bool], group
     """table[i] -> rows[i] * scales[i], in place, where a linear layer has the table for its matrix, or its rows have
     four bits.
 
-    The rows are the integers that the matrix has, and each row's scale is that of the output channel: a byte times a
-    number where the layer has no bias, or else int16, so that a product is less than a step of int16 away from the
-    float row.
+    The rows are the integers that the matrix has, and each row's scale is that of the output channel. Where the layer
+    has no bias, a scale is a byte times a number. Else it is int16, so that a product is less than a step of int16 away
+    from the float row.
 
     Args:
         group_of: a lookup's numbers that share a factor, as of `grouped_weights`; 0 where rows are int8.

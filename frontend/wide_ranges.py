@@ -64,8 +64,11 @@ class _Seen:
 
 
 def keep_wide_ranges(module: GraphModule, batches: Sequence[tuple[Tensor, ...]], activations: str) -> list[Advice]:
-    """Mark the logarithms of a canonical graph whose arguments integers cannot resolve, and what makes these, to stay
-    float32, and what that is made of to have int16; what a user should know of them."""
+    """Mark the logarithms of a canonical graph whose arguments integers cannot resolve; what a user should know of
+    them.
+
+    They and what makes their arguments stay float32, and what that is made of has int16.
+    """
     logarithms = [node for node in module.graph.nodes if str(node.target) in _LOGARITHMS]
     if not logarithms:
         return []

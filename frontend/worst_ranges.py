@@ -1,7 +1,7 @@
 """Ranges of the few tensors that alone spoil an output, as what is left of the outputs asks for.
 
-The range of least error in a tensor is not that of least error in an output, where a channel of small values counts for
-much: MobileNets whose batch norms have gains far apart have such tensors. Only these are searched. Elsewhere a range
+Where a channel of small values counts for much, the range of least error in a tensor is not that of least error in an
+output. MobileNets whose batch norms have gains far apart have such tensors. Only these are searched. Elsewhere a range
 that is fitted to what a few samples give would clip others.
 """
 

@@ -1,7 +1,7 @@
 """A small greedy pattern driver.
 
-A pattern is a function of one op that returns the values to replace it with, or None. It runs with the insertion
-point before the op and with the op's location, so that what it builds belongs to the user's line of the op replaced.
+A pattern is a function of one op that returns the values to replace it with, or None. It runs with the insertion point
+before the op and with the op's location. So what it builds belongs to the user's line of the op replaced.
 """
 
 from __future__ import annotations

@@ -16,12 +16,18 @@ _CONVERTERS = CONVERTING | {"tosa.clamp"}
 def cpu_kernels(nodes: list[Node]) -> list[list[Node]]:
     """Group `nodes` (program order, all of the CPU) into kernels.
 
-    A kernel is one op that moves data; or a sum with the rescale that widens what it reads; or a product of integers
-    with the transpose on the CPU of its second operand's matrices, of which it alone reads the result; or another op
-    that is not pointwise, followed by the converters (rescale, clamp, cast) that alone use what stands before them,
-    up to a result that the next one would widen or, rescaled once to 16 bits or fewer, rescale again, and of int8
-    convolutions by a TABLE, of products by a SELECT that masks columns; or a tree of pointwise ops alone, whose
-    vector code needs no knowledge of what made its inputs. A reshape belongs to none: in `main` it is an alias.
+    A kernel is one of these:
+
+    - one op that moves data;
+    - a sum, with the rescale that widens what it reads;
+    - a product of integers, with the transpose on the CPU of its second operand's matrices, of which it alone reads the
+      result;
+    - another op that is not pointwise, followed by the converters (rescale, clamp, cast) that alone use what stands
+      before them. These end at a result that the next one would widen or, rescaled once to 16 bits or fewer, rescale
+      again. A TABLE may follow an int8 convolution, and a SELECT that masks columns a product;
+    - a tree of pointwise ops alone, whose vector code needs no knowledge of what made its inputs.
+
+    A reshape belongs to none: in `main` it is an alias.
     """
     group_of: dict[Node, list[Node]] = {}
     for node in nodes:
@@ -101,8 +107,10 @@ def _is_epilogue(joined: list[Node], group: list[Node], producer: Node, reader: 
 
 
 def _is_masked_by(product: Node, select: Node) -> bool:
-    """Whether a SELECT takes columns of int8 products as they are, or one number in place of those of all rows, or of
-    the same places of all matrices."""
+    """Whether a SELECT takes columns of int8 products as they are, or one number in place of them.
+
+    The number stands in place of the columns of all rows, or of the same places of all matrices.
+    """
     if select.name != "select" or product.name != "rescale" or _bits(product) != 8:
         return False
     condition, x, other = select.op.operands

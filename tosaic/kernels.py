@@ -82,8 +82,8 @@ class Kernel:
             constants, inputs: integers of the shape of their buffers, by name.
 
         Raises:
-            Error: the text is no program, an array is missing or does not fit its buffer, or the program computes with
-                what nobody wrote, or writes what does not fit.
+            Error: the text is no program, or an array is missing or does not fit its buffer; or the program computes
+                with what nobody wrote, or writes what does not fit.
         """
         try:
             parsed = parse_program(program) if isinstance(program, str) else program

@@ -35,11 +35,11 @@ PARAMETERS = {
 class CostModel:
     """Gradient-boosted trees over every task of a tuning run, and over what is known of others.
 
-    They learn by how many doublings a schedule's cost misses what its features promise (`features.PROMISES`), or, where
-    these promise nothing, the best cost of the task: so tasks of different sizes are comparable, a new task starts from
-    what its kin have taught, and promises alone rank the schedules of a task that nothing is known of. A sample weighs
-    as much as its speed relative to the best, squared, so that the trees tell the good from the better rather than the
-    bad from the worse.
+    They learn by how many doublings a schedule's cost misses what its features promise (`features.PROMISES`). Where
+    these promise nothing, they learn by how many it misses the best cost of the task. So tasks of different sizes are
+    comparable, and a new task starts from what its kin have taught. Promises alone rank the schedules of a task that
+    nothing is known of. A sample weighs as much as its speed relative to the best, squared: the trees tell the good
+    from the better rather than the bad from the worse.
 
     Equal observations in equal order and an equal seed give equal predictions.
     """

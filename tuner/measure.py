@@ -76,9 +76,9 @@ class Batch:
 class LocalWorkers:
     """Runs batches on up to `count` processes of this machine (`slots`), each started when there is a batch for it.
 
-    A worker that dies, or holds a batch for longer than `seconds_per_trial` for each of its trials, is killed with all
-    that it started and replaced; the batch is halved and tried again until the candidate at fault stands alone, which
-    is then a `crash` or `late`. Workers stand in process groups of their own, so that Ctrl-C reaches only the
+    A worker may die, or hold a batch for longer than `seconds_per_trial` for each of its trials. It is then killed with
+    all that it started, and replaced. The batch is halved and tried again until the candidate at fault stands alone,
+    which is then a `crash` or `late`. Workers stand in process groups of their own, so that Ctrl-C reaches only the
     caller. Measure and task are pickled to the workers, which must be able to import their modules.
     """
 

@@ -240,8 +240,8 @@ STEPS = "steps"
 class KernelFamily(ABC):
     """A family of kernels with a schedule space: a class in a file of its own, in `FAMILIES`.
 
-    Families are asked by `rank`, then by name, best untuned guess first: -1 is what knows a special case of another
-    family, 0 what tosaic generates for a core's own instructions, 1 a library's kernels, 2 what covers every function.
+    Families are asked by `rank`, then by name, best untuned guess first. A special case of another family has rank -1,
+    what tosaic generates for a core's own instructions 0, a library's kernels 1, and what covers every function 2.
 
     Args:
         libraries: the folders of support libraries at hand, by name.

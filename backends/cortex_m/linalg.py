@@ -131,8 +131,11 @@ def _decompose_transpose_conv2d(kernel: ir.Operation) -> None:
 
 
 def _spread_conv2d(op: ir.Operation) -> ir.Value:
-    """The input is spread with zero points (stride - 1 between neighbors), the kernel reversed, and the convolution of
-    stride 1 padded by the kernel's size less one plus `out_pad`."""
+    """A convolution of stride 1 that gives what a transposed one gives.
+
+    The input is spread with zero points, stride - 1 between neighbors, and the kernel is reversed. The padding is the
+    kernel's size less one plus `out_pad`.
+    """
     x, weights, *rest = op.operands
     kernel_size, out_pad = shape_of(weights)[1:3], ints_of(op, "out_pad")
     pad = [out_pad[i] + kernel_size[i // 2] - 1 for i in range(4)]

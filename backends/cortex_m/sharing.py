@@ -40,8 +40,8 @@ def adapted(task: KernelTask, own: Schedule, other: KernelSource, like: Schedule
     """A schedule of a task that packs its weights as another kernel does, whose schedule is `like`; None where the
     knobs that both have make none. It stays near the task's `own` schedule if that is of the same variant.
 
-    Where the other kernel is of another kind, a small space is looked through, and of a large one the schedules that
-    are one knob from the task's own.
+    Where the other kernel is of another kind, a small space is looked through as a whole. Of a large one, only
+    schedules are that are one knob from the task's own.
     """
     variant = task.space.variant(like.variant)
     if variant is None:

@@ -19,8 +19,8 @@ class RegionSchedule:
     """Vela's debug database of one region, its tables joined.
 
     Args:
-        database: `perf` has a row for each op, `perf_debug` and `perf_debug_main` more of it, `queue` the offsets of
-            its commands, `source` the op of the TOSA graph, and `tensors` the working memory.
+        database: `perf` has a row for each op, and `perf_debug` and `perf_debug_main` more of it. `queue` has the
+            offsets of its commands, `source` the op of the TOSA graph, and `tensors` the working memory.
         op_names: of the TOSA graph, in its order.
         staging: the memory that is region 2; empty where there is none.
     """

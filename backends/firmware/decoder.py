@@ -77,8 +77,8 @@ def decoder_of(program: CallSequence, places: int | None) -> TokenDecoder | None
     """How a model generates; None where it does not.
 
     One that does takes one integer, or two of which one is a place by its name or by coming second. It keeps states,
-    and its first output has more than one element, all along its last axis. Where a model has methods, the first that
-    is such a model generates, and another one that takes several integers in a row, and their places, takes a prompt.
+    and its first output has more than one element, all along its last axis. Where a model has methods, the first such
+    method generates. Another one, that takes several integers in a row and their places, takes a prompt.
     """
     if not program.states or _OF_THE_LOOP & {method.name for method in program.methods}:
         return None

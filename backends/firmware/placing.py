@@ -204,8 +204,10 @@ def _score(placed: Sequence[PlacedBlock]) -> tuple[float, int]:
 
 
 def _climb(best: _Try, capacities: Sequence[int], leads: Leads, bound: tuple[float, int], rounds: int) -> _Try:
-    """Put what lies highest, or what it has to share the memory with, elsewhere in the order and keep what is no worse,
-    until the bound or the budget is reached."""
+    """Place the requests in other orders, and keep what is no worse, until the bound or the budget is reached.
+
+    What moves in the order is what lies highest, or what it has to share the memory with.
+    """
     rng, count = random.Random(0), len(best.order)
     for _ in range(min(rounds, _CLIMB_BUDGET // count**2) if count > 1 else 0):
         if best.score <= bound:

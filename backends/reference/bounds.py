@@ -1,8 +1,8 @@
 """Floats judged as TOSA judges them: what an op may give, where it is defined up to an error bound.
 
-The bounds are those of TOSA 1.0 (section 1.8 and the pages of the ops) for f32, with the figures that the verifier of
-its reference model checks: ABS_ERROR, ULP, DOT_PRODUCT, REDUCE_PRODUCT, MAX_RELATIVE and PRECOMPUTED of the conformance
-suite, per element. No Fourier transform is among them: `legalize` leaves none.
+The bounds are those of TOSA 1.0 for f32 (section 1.8 and the pages of the ops). The figures are those that the verifier
+of its reference model checks, per element: ABS_ERROR, ULP, DOT_PRODUCT, REDUCE_PRODUCT, MAX_RELATIVE and PRECOMPUTED of
+the conformance suite. No Fourier transform is among them: `legalize` leaves none.
 """
 
 from __future__ import annotations

@@ -92,8 +92,10 @@ def fill_cycles(memory: Memory, cache: Cache | None, pipeline: Pipeline | None) 
 
 
 def write_cycles(memory: Memory, pipeline: Pipeline | None) -> float:
-    """Cycles that the core waits for a line of the data cache that is written back, and, where no cache keeps what is
-    stored, for a word of it; 0 where no speed is known."""
+    """Cycles that the core waits for what is written: a line of the data cache that is written back.
+
+    Where no cache keeps what is stored, it is a word of it. 0 where no speed is known.
+    """
     cache = memory.data_cache
     if memory.bytes_per_cycle is None or pipeline is None:
         return 0.0

@@ -41,10 +41,10 @@ class Example(NamedTuple):
 def examples(module: str, seed: int, data: tuple[bytes, ...] = ()) -> tuple[Example, ...]:
     """Inputs of a TOSA module, `data` or random ones, with its outputs; the first is what trials are measured on.
 
-    Random integers span their whole range, or as much of it as TOSA defines results for; floats are standard normal,
-    indices and shifts stay within bounds. Sums of such integers may all saturate, and some kernels have few outputs:
-    then there are further examples, of integers from a part of their range or of the values that `data` holds, until
-    enough elements tell a wrong rounding.
+    Random integers span their whole range, or as much of it as TOSA defines results for. Floats are standard normal;
+    indices and shifts stay within bounds. Sums of such integers may all saturate, and some kernels have few outputs.
+    Then there are further examples, until enough elements tell a wrong rounding. Their integers are from a part of
+    their range, or of the values that `data` holds.
     """
     rng = np.random.default_rng(seed)
     parsed = parse(module)

@@ -22,8 +22,8 @@ class MasksToSelects(ModulePass):
     """`f(x) + select(c, 0, low)` -> `select(c, g(x), least)`, where the rescaled sum with `low` is one number for every
     x: so scores that have the format of what a softmax reads are chosen, and nothing is computed from them.
 
-    They are chosen before a reshape, right behind the op that computes them, where all rows have one condition, or
-    those of each matrix have conditions in turn.
+    They are chosen before a reshape, right behind the op that computes them. That is done where all rows have one
+    condition, or those of each matrix have conditions in turn.
     """
 
     name: ClassVar[str] = "masks-to-selects"

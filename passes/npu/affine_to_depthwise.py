@@ -26,8 +26,10 @@ _FACTOR_BITS, _LEAST_SHIFT = 15, 2  # of RESCALE where it reads i48
 @register
 @dataclass(frozen=True)
 class AffineToDepthwise(ModulePass):
-    """Write a RESCALE of what adds a constant to each channel, as LAYER_NORM ends, as a 1x1 DEPTHWISE_CONV2D where that
-    costs the NPU of `target` fewer cycles; without one, leave them."""
+    """Write a RESCALE of what adds a constant to each channel, as LAYER_NORM ends, as a 1x1 DEPTHWISE_CONV2D.
+
+    That is done where it costs the NPU of `target` fewer cycles; without one, they stay.
+    """
 
     name: ClassVar[str] = "affine-to-depthwise"
     target: str = ""

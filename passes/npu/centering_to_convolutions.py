@@ -25,8 +25,10 @@ _WIDEST = 255
 @register
 @dataclass(frozen=True)
 class CenteringToConvolutions(ModulePass):
-    """Write a RESCALE of each channel less a part of their sum, as LAYER_NORM begins, as a 1x1 CONV2D where that costs
-    the NPU of `target` fewer cycles; without one, leave them."""
+    """Write a RESCALE of each channel less a part of their sum, as LAYER_NORM begins, as a 1x1 CONV2D.
+
+    That is done where it costs the NPU of `target` fewer cycles; without one, they stay.
+    """
 
     name: ClassVar[str] = "centering-to-convolutions"
     target: str = ""

@@ -22,8 +22,9 @@ class CheapestTransposeConvolutions(ModulePass):
     """Write each TRANSPOSE_CONV2D, with its RESCALE, in the form that costs the NPU of `target` the fewest cycles;
     without one, leave them.
 
-    Where the kernel is as large as the stride, every input pixel makes pixels of its own: by a 1x1 kernel, whose
-    channels then move to rows and columns, or by one kernel for each row of the result that an input row makes.
+    Where the kernel is as large as the stride, every input pixel makes pixels of its own. One form is a 1x1 kernel,
+    whose channels then move to rows and columns. The other has one kernel for each row of the result that an input row
+    makes.
     """
 
     name: ClassVar[str] = "cheapest-transpose-convolutions"

@@ -27,8 +27,8 @@ _CHEAP = 0.7
 class CheapestTransposes(ModulePass):
     """Write each TRANSPOSE in the form that costs the NPU of `target` the fewest cycles; without one, leave them.
 
-    Dimensions that stay together are one. On int8, a permutation among channels is a 1x1 convolution, and one that
-    makes channels of rows is a convolution as tall as there are rows, its weights ones and zeros.
+    Dimensions that stay together are one. On int8, a permutation among channels is a 1x1 convolution. One that makes
+    channels of rows is a convolution as tall as there are rows. The weights are ones and zeros.
     """
 
     name: ClassVar[str] = "cheapest-transposes"

@@ -29,8 +29,8 @@ class ColumnsToChannels(ModulePass):
     cycles; without one, leave them.
 
     Ethos-U multiplies 8 or more channels at a time, whether they are there or not. Where neighboring columns are
-    channels it has them; the kernel then makes one or several columns of the result at once, as channels too, by
-    weights that are zero where a column is not read.
+    channels it has them. The kernel then makes one or several columns of the result at once, as channels too. Its
+    weights are zero where a column is not read.
     """
 
     name: ClassVar[str] = "columns-to-channels"

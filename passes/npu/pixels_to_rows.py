@@ -17,10 +17,10 @@ _LEAST_GAIN = 1 / 4
 @register
 @dataclass(frozen=True)
 class PixelsToRows(ModulePass):
-    """Write each 1x1 CONV2D of an image as one of a row of all its pixels, where that costs the NPU of `target` far
-    fewer cycles; without one, leave them.
+    """Write each 1x1 CONV2D of an image as one of a row of all its pixels; without a `target` with an NPU, leave them.
 
-    Vela cuts a result into blocks of pixels, and reads all weights again for each. A row has fewer of them.
+    Vela cuts a result into blocks of pixels, and reads all weights again for each. A row has fewer of them. It is done
+    where that costs the NPU far fewer cycles.
     """
 
     name: ClassVar[str] = "pixels-to-rows"

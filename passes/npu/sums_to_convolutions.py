@@ -24,11 +24,10 @@ _MOST_WEIGHT, _LEAST_SHIFT = 127, 2
 @register
 @dataclass(frozen=True)
 class SumsToConvolutions(ModulePass):
-    """Write a RESCALE of an ADD of two int8 images, of which a convolution makes at least one, as a 1x1 CONV2D on both
-    where that costs the NPU of `target` fewer cycles; without one, leave them.
+    """Write a RESCALE of an ADD of two int8 images as a 1x1 CONV2D on both; without a `target` with an NPU, leave them.
 
-    A convolution writes to its place beside the other image; what others read too is copied there by a 1x1
-    DEPTHWISE_CONV2D, which takes half the cycles of a copy.
+    A convolution makes at least one of the images, and the NPU takes fewer cycles so. It writes to its place beside the
+    other image. What others read too is copied there by a 1x1 DEPTHWISE_CONV2D, which takes half the cycles of a copy.
     """
 
     name: ClassVar[str] = "sums-to-convolutions"

@@ -1,7 +1,7 @@
 """A `main` of several methods is cut apart before its passes, so that none joins ops of two, and joined when placed.
 
-While it is cut, what a method reads of the states are arguments of `main` behind its own, and what the methods before
-leave there are results behind its own.
+While it is cut, `main` has arguments and results of states behind its own. The arguments are what a method reads of the
+states, and the results what the methods before leave there.
 """
 
 from __future__ import annotations

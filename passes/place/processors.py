@@ -16,8 +16,8 @@ from tosaic.support.values import bit_width, producer, tensor_operands
 def refusals(nodes: list[Node], verdict: Verdict, hop_cost: int) -> dict[Node, str]:
     """Why each op stays on the CPU; ops that the NPU runs are missing.
 
-    An op stays when it carries a reason, when the target says so, when it only widens or narrows what the CPU reads or
-    makes, or when its region is worth less than a hop between the processors.
+    An op stays when it carries a reason, or when the target says so. It stays, too, when it only widens or narrows what
+    the CPU reads or makes, or when its region is worth less than a hop between the processors.
     """
     reasons: dict[Node, str] = {}
     for node in nodes:
@@ -36,8 +36,8 @@ def stages(nodes: list[Node], reasons: Mapping[Node, str]) -> dict[Node, int]:
     """The stage of each node when NPU stages (even) and CPU stages (odd) alternate.
 
     Stages never fall along a path, so that all NPU ops of a stage form one convex region. A node takes the earliest
-    stage, with two exceptions: an NPU op that only widens waits for its first reader, and where all NPU ops of a stage
-    can wait they do, so that there is one stage, and one hop, less. Each method has stages of its own.
+    stage, with two exceptions. An NPU op that only widens waits for its first reader. Where all NPU ops of a stage can
+    wait they do, so that there is one stage, and one hop, less. Each method has stages of its own.
     """
     found: dict[Node, int] = {}
     for method in sorted({node.method for node in nodes}):

@@ -17,8 +17,10 @@ _FEW = 3
 
 
 def widen_in_readers(kernels: Sequence[Sequence[Node]]) -> bool:
-    """Give each of few kernels that read a RESCALE of a kernel of its own, which does nothing but take its zero point
-    away, a copy of that; whether there was one."""
+    """Give kernels a copy each of a RESCALE that they read, where they are few; whether there was one.
+
+    The RESCALE is a kernel of its own, and does nothing but take its zero point away.
+    """
     kernel_of = {node: kernel for kernel in kernels for node in kernel}
     found = [kernel[0] for kernel in kernels if len(kernel) == 1 and _only_widens(kernel[0])]
     widened = False

@@ -47,8 +47,9 @@ def average_pool(op: ir.Operation, out: Quantization) -> ir.Value | None:
 def _sums(op: ir.Operation, x: ir.Value, zero: int) -> ir.Value:
     """The sum of every window.
 
-    Of a whole image these are sums of columns, one channel being as good as another: an NPU convolves those with one
-    kernel for all channels, in less time than it takes for an average pool, and reads a depthwise one for each channel.
+    Of a whole image these are sums of columns, one channel being as good as another. An NPU convolves those with one
+    kernel for all channels, in less time than it takes for an average pool. It reads a depthwise kernel for each
+    channel.
     """
     n, h, w, c = shape_of(x)
     kernel = ints_of(op, "kernel")

@@ -101,8 +101,10 @@ def reduce_sum(op: ir.Operation, out: Quantization) -> ir.Value | None:
 
 @lowers("tosa.resize")
 def resize_bilinear(op: ir.Operation, out: Quantization) -> ir.Value | None:
-    """Bilinear weights sum to scale_y x scale_x, so that the zero point stays as it is (TOSA 1.0, RESIZE), or leaves as
-    a constant where the result has another format."""
+    """RESIZE of integers, whose bilinear weights sum to scale_y x scale_x.
+
+    So the zero point stays as it is (TOSA 1.0, RESIZE), or leaves as a constant where the result has another format.
+    """
     view = quantized_view(op.operands[0])
     scale = constant_value(op.operands[1])
     if enum_of(op, "mode") != "BILINEAR" or view is None or scale is None or view[1].storage not in ACCUMULATOR:

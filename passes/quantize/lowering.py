@@ -16,8 +16,8 @@ LOWERINGS: dict[str, list[Lowering]] = {}
 def lowers(*names: str) -> Callable[[Lowering], Lowering]:
     """Decorator: the function lowers `qcast(op)` for f32 ops of these names.
 
-    It takes the op and the quantization of its first result, and returns the stored integers, or None where it does not
-    apply (an operand is not quantized, a constant is not constant).
+    It takes the op and the quantization of its first result, and returns the stored integers. It returns None where it
+    does not apply: an operand is not quantized, a constant is not constant.
     """
 
     def note(function: Lowering) -> Lowering:

@@ -63,8 +63,8 @@ def _as_sixteenth(multiplier: int, shift: int) -> tuple[int, int]:
 def requantize(x: ir.Value, real: Sequence[float], out: Quantization, input_zp: int = 0, largest: int = 0) -> ir.Value:
     """RESCALE of integers whose unit is `real` (one, or one per last-dimension channel) to the quantization `out`.
 
-    By a factor of 1 or more RESCALE takes what is smaller than 2**(shift - 1), and of i48 gives no more than i32
-    (TOSA 1.0, 1.9): a sum that can be larger, all of which saturates, is limited first.
+    By a factor of 1 or more, RESCALE takes what is smaller than 2**(shift - 1). Of i48 it gives no more than i32 (TOSA
+    1.0, 1.9). So a sum that can be larger, all of which saturates, is limited first.
 
     Args:
         largest: the largest magnitude of `x`, where it is known; it must be where `x` is i48.

@@ -99,9 +99,9 @@ def _tables(function: Function, out: Quantization) -> list[np.ndarray] | None:
     """What TABLEs sum up to the function: one, or more where its lines are too coarse near 0, a pole or a bend.
 
     Each further one holds what those before it lack at inputs 2^zoom times nearer to 0, and 0 at its ends, where inputs
-    that are farther saturate. They are as many as give what is wanted, and more where the values next to 0, which
-    weigh little among all inputs and may be most of the data, would be off by steps. Where none gives what is wanted,
-    one is taken; None where that is not enough.
+    that are farther saturate. They are as many as give what is wanted. There are more where values next to 0 would be
+    off by steps: these weigh little among all inputs, and may be most of the data. Where none gives what is wanted, one
+    is taken; None where that is not enough.
     """
     low, high = out.dequantize(np.array([out.low, out.high]))
     exact = function(_STORED)

@@ -15,8 +15,11 @@ NOISY_DB = 20.0
 """A signal to noise ratio below which a user is warned."""
 _NOISY_WITHIN_DB = 15.0  # channels, by the few samples that it is told from
 LOST_DB = 10.0
-"""What roundings that PyTorch does otherwise may cost: the zoo's models lose 3.9 dB at most, over ten outputs, and a
-difference of two tensors that are rounded halfway 6.0 of 45 dB."""
+"""What roundings that PyTorch does otherwise may cost.
+
+The zoo's models lose 3.9 dB at most, over ten outputs. A difference of two tensors that are rounded halfway loses 6.0
+of 45 dB.
+"""
 _LEAST_VALUES = 4  # of a channel
 _FAR_LESS_DB = 3.0
 AGREED_DB = 48.0

@@ -95,8 +95,10 @@ def delegate_regions(build: BuildFolder) -> dict[str, NpuRegion]:
 
 
 def delegate_payload(region: NpuRegion) -> bytes:
-    """What ExecuTorch's delegate reads: blocks, each with a name of 16 bytes, its length and 12 reserved bytes ahead,
-    and zeros behind, up to a multiple of 16 (executorch 1.5.1, `backends/arm/arm_vela.py`)."""
+    """What ExecuTorch's delegate reads: blocks (executorch 1.5.1, `backends/arm/arm_vela.py`).
+
+    Each has a name of 16 bytes, its length and 12 reserved bytes ahead. Zeros stand behind, up to a multiple of 16.
+    """
     blocks = {
         "vela_bin_stream": b"",
         "cmd_data": region.command_stream,

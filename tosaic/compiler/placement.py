@@ -69,10 +69,11 @@ def place_on(
 ) -> Placement:
     """Divide a copy of the cheapest of `alternatives` between the target's processors; `callbacks` see each attempt.
 
-    The cheapest leaves the fewest ops to the CPU, and takes the NPU the fewest cycles; where it exceeds the fastest
+    The cheapest leaves the fewest ops to the CPU, and takes the NPU the fewest cycles. Where it exceeds the fastest
     memory of the arena, those of `smaller` are tried too, and the least excess comes before cycles. Ops that Vela
-    refuses move to the CPU, its reason with them; so does the op with which a region's command stream begins to compute
-    something else than the reference model, on what the region reads when the model is given one of `samples`.
+    refuses move to the CPU, its reason with them. Where a region's command stream computes something else than the
+    reference model, the op with which that begins moves, too. The region is tried on what it reads when the model is
+    given one of `samples`.
 
     Raises:
         PassError: placement broke its invariant.
@@ -112,8 +113,10 @@ def settled(
 
 
 def _improved(placement: Placement, target: Target, reads: Sequence[Reads]) -> Placement:
-    """The placement with the best region that Vela makes of each function for the fastest memory of the arena, and that
-    is right on all that it reads."""
+    """The placement with the best region that Vela makes of each function for the fastest memory of the arena.
+
+    Each region is right on all that it reads.
+    """
     regions = dict(placement.regions)
     for name, function in functions_on("npu", placement.module).items():
         room = target.layout.arena[0].size - bytes_beside(placement.module, name)

@@ -1,5 +1,7 @@
-"""Ops that leave the NPU because the CPU computes them in fewer cycles, the calls of the NPU included, or because their
-commands exceed the flash."""
+"""Ops that leave the NPU because the CPU computes them in fewer cycles, or because their commands exceed the flash.
+
+The CPU's cycles include the calls of the NPU.
+"""
 
 from __future__ import annotations
 
@@ -101,9 +103,10 @@ def cheaper_placement(
 def with_fewer_commands(
     placement: Placement, target: Target, samples: Sequence[Sequence[np.ndarray]]
 ) -> Placement | None:
-    """The placement with its loops as they were, or else with those ops of one kind and shape on the CPU whose commands
-    take the most bytes of flash, as those of a matrix product that an Ethos-U55 makes element by element; None where a
-    kernel takes as many.
+    """The placement with its loops as they were, or else with ops of one kind and shape on the CPU.
+
+    These ops are those whose commands take the most bytes of flash, as those of a matrix product that an Ethos-U55
+    makes element by element. None where a kernel takes as many.
 
     Raises:
         PassError: placement broke its invariant.

@@ -86,8 +86,10 @@ def _difference_alone(flatbuffer: bytes, accelerator: str) -> str:
 
 
 def _defined(flatbuffer: bytes, ports: Sequence[NpuPort], ends: bool) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Inputs and what the reference makes of them; without the least numbers where TOSA does not define their result,
-    as it does not say how the square of the least int16 is scaled by 31 bits."""
+    """Inputs and what the reference makes of them; without the least numbers where TOSA does not define their result.
+
+    It does not say how the square of the least int16 is scaled by 31 bits.
+    """
     try:
         inputs = [_drawn(port, ends) for port in ports]
         return inputs, evaluate(flatbuffer, inputs)

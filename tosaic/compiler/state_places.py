@@ -10,8 +10,9 @@ from tosaic.backends.firmware.program import CallSequence, Copy, Interface, Kern
 
 
 def with_states(program: CallSequence, after: Sequence[Sequence[Interface]]) -> CallSequence:
-    """Let the states take their new values, where the calls write them or by copies that end an inference, and outputs
-    that are states be copies of the old ones.
+    """Let the states take their new values, and let outputs that are states be copies of the old ones.
+
+    The calls write the new values where they belong, or copies do that end an inference.
 
     Args:
         after: for each method, or the program where it has none, the new value of each state.

@@ -35,13 +35,13 @@ MUTATED = 2
 class Evolutionary(Search):
     """Descendants of the best measured schedules, picked by the cost model.
 
-    The scheme of Ansor (arXiv:2006.06762, section 5.1), with a population that lives on from proposal to proposal and
-    is joined by some schedules drawn at random each time. Schedules that the model cannot tell apart take turns with
-    others that are nearly as good. Where a space has mutations, which no knobs number, some proposals are the best of
-    several mutations of the best measured schedules. Some proposals are picked by chance against the model's blind
-    spots, half of them near the best measured ones. The first proposals, from which the population descends too, are
-    the space's default, what is good on similar tasks, and the first schedule of every variant. A small space is ranked
-    as a whole instead of being evolved.
+    The scheme is that of Ansor (arXiv:2006.06762, section 5.1). Its population lives on from proposal to proposal, and
+    some schedules drawn at random join it each time. Schedules that the model cannot tell apart take turns with others
+    that are nearly as good. Where a space has mutations, which no knobs number, some proposals are the best of several
+    mutations of the best measured schedules. Some proposals are picked by chance against the model's blind spots, half
+    of them near the best measured ones. The first proposals, from which the population descends too, are the space's
+    default, what is good on similar tasks, and the first schedule of every variant. A small space is ranked as a whole
+    instead of being evolved.
     """
 
     name: ClassVar[str] = "evolutionary"

@@ -1,7 +1,8 @@
 """Params without the bytes that say nothing, for kernels that copy them to scratch memory before they read them.
 
-Padding of rows, the first states of a loop, the upper bytes of a bias, the lower ones of a factor, and a table that two
-kernels look up take no room so. What is stored are runs of vectors of a kind, and behind these their bytes.
+Some bytes need no room: padding of rows, the first states of a loop, the upper bytes of a bias, the lower ones of a
+factor, and a table that two kernels look up. What is stored are runs of vectors of a kind, and behind these their
+bytes.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from tosaic.backends.cortex_m.kernels.mve import VECTOR
 _RUN = struct.Struct("<hh")
 """How many vectors, and their kind.
 
-A kind below 0 says by how many vectors to go back to equal ones, and one of up to 16 how many bytes of each are stored,
-with zeros behind them. Any other has in its lower byte how words of the even vectors are stored, in its upper byte
-those of the odd ones: 16 + 4 * size + low for `size` bytes from byte `low` on, with zeros below and the sign above.
+A kind below 0 says by how many vectors to go back to equal ones. One of up to 16 says how many bytes of each are
+stored, with zeros behind them. Any other has in its lower byte how words of the even vectors are stored, in its upper
+byte those of the odd ones: 16 + 4 * size + low for `size` bytes from byte `low` on, with zeros below and the sign
+above.
 """
 MOST = 2**18
 """Bytes of params: what fewer vectors than an int16 counts."""

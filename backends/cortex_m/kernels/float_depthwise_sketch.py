@@ -33,8 +33,11 @@ class ScalarFloatDepthwise:
         return floats.copied_depthwise_f32(self.geometry, self.clamped)
 
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
-        """The numbers that are open: `rows` of results whose part of the image is copied together, `pixels` of a row
-        whose sums are in registers, `copied` pixels in an iteration of the copy."""
+        """The numbers that are open.
+
+        `rows` of results have their part of the image copied together. `pixels` of a row have their sums in registers.
+        An iteration of the copy moves `copied` pixels.
+        """
         g = self.geometry
         return {
             "rows": (g.rows, *(n for n in _ROWS if n < g.rows)),

@@ -60,8 +60,11 @@ class LoopBody:
         return iteration if iteration._is_plain() else None
 
     def _is_plain(self) -> bool:
-        """Whether gathers read what no iteration writes, scatters write what only they read, and all else that is
-        carried stays the same or is a kernel's whole result."""
+        """Whether the loop carries nothing in a way that needs a copy.
+
+        Then gathers read what no iteration writes, and scatters write what only they read. All else that is carried
+        stays the same, or is a kernel's whole result.
+        """
         arguments = list(iteration_of(self.loop).arguments)
         made = {value for part in self.parts() for value in part.outputs}
         written = [op.operands[0] for op in self.scatters]

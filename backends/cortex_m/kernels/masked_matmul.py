@@ -70,9 +70,10 @@ INLINE void choose(int8_t *to, const int8_t *from, const int8_t *mask, int8_t ot
 
 @FAMILIES.register
 class MaskedMatmul(KernelFamily):
-    """MATMUL of int8 with a second operand that lies by columns, as `matmul` has it, and a SELECT of a number in place
-    of masked columns. The mask, of all rows or of each row of a matrix, is an argument. The kernel calls one of
-    `matmul` for each block of columns of a matrix.
+    """MATMUL of int8 and a SELECT of a number in place of masked columns.
+
+    The second operand lies by columns, as `matmul` has it. The mask, of all rows or of each row of a matrix, is an
+    argument. The kernel calls one of `matmul` for each block of columns of a matrix.
     """
 
     name = "masked_matmul"

@@ -111,8 +111,10 @@ def _concatenation(op: ir.Operation, data: Sequence[ir.Value], arguments: Sequen
 
 
 def _padding(argument: int, extents: Sequence[int], amounts: Sequence[int], shape: Sequence[int]) -> list[CopyBox]:
-    """The input in the middle, and for each axis, the last one first, what lies before and after it, as wide as the
-    axes behind it."""
+    """The input in the middle, and what lies before and after it on each axis, the last axis first.
+
+    What lies there is as wide as the axes behind it.
+    """
     targets = _strides(shape)
     before, after = amounts[::2], amounts[1::2]
     start = corner = sum(n * stride for n, stride in zip(before, targets, strict=True))

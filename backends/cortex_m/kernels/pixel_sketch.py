@@ -51,8 +51,10 @@ _ENTRY = 14
 _LONG = 64
 """Elements of a window whose sums have room for their biases."""
 _BEGUN, _TIGHT = 3, 2
-"""Cycles that an iteration waits for biases with which its sums begin, and a block of sums whose instructions take
-nearly as long as its products, or whose vectors leave few registers."""
+"""Cycles that an iteration waits for biases with which its sums begin; and those of a tight block of sums.
+
+A block is tight where its instructions take nearly as long as its products, or its vectors leave few registers.
+"""
 _COPIED = 0.27
 """Cycles of a byte that is copied."""
 

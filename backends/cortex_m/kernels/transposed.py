@@ -1,9 +1,9 @@
 """TRANSPOSE_CONV2D, a row of the result at a time.
 
-With a stride of s, pixel `s m + p` of a result is a convolution of the input around m, by every s-th weight of the
-kernel from p on (Shi et al., "Is the deconvolution layer the same as a convolutional layer?", 2016). So each row of the
-result is a convolution of some rows of the input, whose channels are the pixels of a group of columns. It is a kernel
-of its own, and is called row by row.
+With a stride of s, pixel `s m + p` of a result is a convolution of the input around m. Its weights are every s-th
+weight of the kernel from p on (Shi et al., "Is the deconvolution layer the same as a convolutional layer?", 2016). So
+each row of the result is a convolution of some rows of the input, whose channels are the pixels of a group of columns.
+It is a kernel of its own, and is called row by row.
 """
 
 from __future__ import annotations
@@ -174,8 +174,11 @@ class _Problem:
 
     @property
     def places(self) -> tuple[int, int]:
-        """Where in working memory lies what a call makes if it is no row of the result, behind what it reads if
-        that is no part of the image; and where that of its kernel begins."""
+        """Two offsets in working memory: of what a call makes, and of the working memory of its kernel.
+
+        What a call reads lies at 0 if it is no part of the image. What it makes lies here only if it is no row of the
+        result.
+        """
         geometry = self.geometry
         window = 0 if geometry.reads_whole else round_up(geometry.down.taps * geometry.row, VECTOR)
         return window, window + (0 if geometry.writes_whole else round_up(geometry.made_row, VECTOR))

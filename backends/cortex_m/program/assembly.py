@@ -174,8 +174,11 @@ def _instructions(instr: Instr, operands: Mapping[str, str], target: str) -> lis
 def _side_by_side_loads(
     made: Sequence[tuple[Row, list[BlockInstruction]]],
 ) -> tuple[tuple[Row, ...], tuple[BlockInstruction, ...]]:
-    """The instructions in order, each with its row; of equal rows of several lines that follow each other, and of which
-    none writes a register of another, first all first lines, so that their loads may pair."""
+    """The instructions in order, each with its row.
+
+    Equal rows of several lines may follow each other. Where none of them writes a register of another, all their first
+    lines come first, so that their loads may pair.
+    """
     groups = list[list[tuple[Row, list[BlockInstruction]]]]()
     for each in made:
         if not groups or groups[-1][0][0] != each[0] or _share(groups[-1], each[1]):

@@ -107,8 +107,10 @@ def _instructions_only(block: For) -> None:
 
 
 def _memory_apart(program: Program, block: For) -> None:
-    """Guard: a block with vectors, whose order is that of registers, reads nothing that it writes to memory, but for
-    registers that it brings back to where they come from."""
+    """Guard: a block with vectors reads nothing that it writes to memory, as its order is that of registers.
+
+    Registers that it brings back to where they come from are an exception.
+    """
     if not any(isinstance(s, Alloc) and s.buffer.memory == "q" for s in walk(block)):
         return
     names = {

@@ -91,8 +91,9 @@ def why_not_apart(program: Program, loop: For, *names: str) -> str:
     """Why iterations over variables of loops at or in `loop` depend on each other; empty where they do not, or only add
     up.
 
-    Iterations are apart where a variable alone counts a dimension of every buffer that they write, or addresses it from
-    one place, in strides that no other loop inside reaches across. Of several variables, each buffer may have its own.
+    Iterations are apart where a variable alone counts a dimension of every buffer that they write. They are apart, too,
+    where it addresses the buffer from one place, in strides that no other loop inside reaches across. Of several
+    variables, each buffer may have its own.
     """
     windows = any(isinstance(s, Instr) for s in walk(loop))
     for b, found in changed_in(program, loop):

@@ -47,9 +47,9 @@ class Ordered:
 def ordered(block: InstructionBlock, pipeline: Pipeline | None, hoisted: int = 0, iterations: int = 1) -> Ordered:
     """List scheduling on the core's timings.
 
-    Where lifetimes interlock so that the registers do not hold them, fewer vectors live at a time, then each gets its
-    register as it starts, then some are kept for what is under way, and then fewer loads are hoisted. Of a short
-    iteration, the best of several such orders is taken; where there is none, what is given.
+    Lifetimes may interlock so that the registers do not hold them. Then fewer vectors live at a time; then each gets
+    its register as it starts; then some registers are kept for what is under way; and then fewer loads are hoisted. Of
+    a short iteration, the best of several such orders is taken; where there is none, what is given.
 
     Args:
         pipeline: timings; None keeps the order that is given.
@@ -140,7 +140,7 @@ def _attempts(vectors: int) -> Iterator[tuple[int, int]]:
 class _Order:
     """List scheduling: what can start first goes first, then what is preferred, then what stands first.
 
-    Vectors are started in the order in which they stand; at most `most` of them live at a time, and none is started
+    Vectors are started in the order in which they stand, and at most `most` of them live at a time. None is started
     from nothing that would leave fewer than `spare` for the results of others. Where `most` is 0, each takes a register
     as it starts: that in which the next iteration finds it, or any that is free, those last that are kept for the next
     iteration.

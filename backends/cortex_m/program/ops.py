@@ -231,11 +231,14 @@ OPS: Mapping[str, Operation] = MappingProxyType(
         ),
     }
 )
-"""By name. `low` is the low byte, `low_half` the low 16 bits, `high` is SMMUL, `asr` and `round_asr` shift right by a
-known number, `scale32` is apply_scale_32 of the TOSA specification without double rounding, `scale48` apply_scale_16
-of a sum of which the first number is all but the last eight bits, and the second what is left, `round_high_add` is
-VQRDMLASH. `max_nan` is no number where one of two is none, `max_number` the other one then. Shifts by a number that is
-not known are to the left, and to the right where it is negative."""
+"""By name.
+
+`low` is the low byte, `low_half` the low 16 bits, `high` is SMMUL. `asr` and `round_asr` shift right by a known number.
+`scale32` is apply_scale_32 of the TOSA specification without double rounding. `scale48` is apply_scale_16 of a sum of
+two numbers: the first is all but the last eight bits, and the second what is left. `round_high_add` is VQRDMLASH.
+`max_nan` is no number where one of two is none, `max_number` the other one then. Shifts by a number that is not known
+are to the left, and to the right where it is negative.
+"""
 
 LOW = {8: "low", 16: "low_half"}
 """What takes so many low bits of a number."""

@@ -107,8 +107,11 @@ class Elementwise:
 
 
 def in_rows(what: Elementwise) -> Elementwise:
-    """The function whose channels are rows of some, where a large constant counts them: each element is then the sum of
-    that of its row and that of its place in the row, and the constant takes a few bytes."""
+    """The function whose channels are rows of some, where a large constant counts them.
+
+    Each element of the constant is then the sum of that of its row and that of its place in the row, which take a few
+    bytes.
+    """
     width = next((n for n in range(_WIDEST_ROW, _NARROWEST_ROW - 1, -1) if what.extents[-1] % n == 0), 0)
     counted = {value for value in what.values if width and _counts(value, what.extents[-1])}
     if not counted:

@@ -112,11 +112,10 @@ class For:
 
     Args:
         early: a last iteration that would pass the end starts early, and repeats work.
-        kind: `each` is a loop of C, `unroll` is written out, an iteration of a `block` is one block of assembly, and a
+        kind: `each` is a loop of C, and `unroll` is written out. An iteration of a `block` is one block of assembly. A
             `hardware_loop` is one inside of a block, or a block alone.
         ahead: of a hardware loop, how many loads that open an iteration are executed in the iteration before; or the
-        buffer up to
-            whose last element all is.
+            buffer up to whose last element all is.
     """
 
     var: str

@@ -95,8 +95,11 @@ def _with_late_numbers(steps: Sequence[VectorStep], names: Sequence[str]) -> lis
 
 
 def _with_early_epilogue(steps: Sequence[VectorStep], numbers: Set[str]) -> list[VectorStep]:
-    """Steps with each that loads numbers, or reads them or what was made of them, right behind the last one that it has
-    to do with, or that moved before it."""
+    """Steps in an order in which the epilogue begins early.
+
+    A step that loads numbers, or reads them or what was made of them, stands right behind the last one that it has to
+    do with, or that moved before it.
+    """
     found, made = list[VectorStep](), {*numbers}
     first = 0
     for step in steps:

@@ -36,8 +36,9 @@ TOTAL = parse_access("S[sb, sy, sx, sn]")
 
 
 def depthwise(geometry: Geometry, epilogue: Epilogue, element: str) -> Program:
-    """DEPTHWISE_CONV2D without an input's zero point, a result a channel (TOSA 1.0, 2.3.4), of int8 weights (rows,
-    columns, channels) and sums that fit int32, to the epilogue's type.
+    """DEPTHWISE_CONV2D without an input's zero point, a result a channel (TOSA 1.0, 2.3.4), to the epilogue's type.
+
+    Weights (rows, columns, channels) are int8, and sums fit int32.
 
     Args:
         element: the type of the input.

@@ -16,8 +16,11 @@ _ROUNDS = 150
 
 @dataclass(frozen=True)
 class WindowPlace:
-    """Where a window lies: its rows while stages make and read them, and those that the next step still needs, from
-    the last reader of a step to the first row made in the next."""
+    """Where a window lies.
+
+    All its rows lie there while stages make and read them. Those that the next step still needs lie there from the last
+    reader of a step to the first row made in the next.
+    """
 
     at: int
     kept_at: int

@@ -1,5 +1,7 @@
-"""A stream whose images are cut into parts side by side, made one after the other in each step, so that of most rows
-only a part is in use at once. Columns at the cuts that both parts need are computed twice."""
+"""A stream whose images are cut into parts side by side, made one after the other in each step.
+
+So only a part of most rows is in use at once. Columns at the cuts that both parts need are computed twice.
+"""
 
 from __future__ import annotations
 

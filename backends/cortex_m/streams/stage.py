@@ -117,8 +117,9 @@ def stage_of(function: ir.Operation) -> Stage | None:
 
     Args:
         function: one result (1, H, W, C) of more than one row but for a slice, or a sequence, of ops that keep rows
-            apart: windows, pointwise ops, concatenations of channels, resizing in which rows repeat as they are made,
-            transposed convolutions whose kernels do not meet, and a transpose of channels to the end.
+            apart. Those are windows, pointwise ops, concatenations of channels, and a transpose of channels to the end.
+            Resizing is one where rows repeat as they are made, and a transposed convolution where its kernels do not
+            meet.
     """
     module = standalone(function)
     (function,) = functions(module).values()

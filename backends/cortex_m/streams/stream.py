@@ -42,8 +42,11 @@ class Stream:
     kept: int = 0
 
     def is_legal(self) -> bool:
-        """Whether the stages can run row by row: what one makes is read, by rows and with one kind of padding around
-        it, by a later one, and only the last result by none; and whether a window can move on, where it shall."""
+        """Whether the stages can run row by row, and a window can move on where it shall.
+
+        What one stage makes is read by a later one, by rows and with one kind of padding around it. Only the last
+        result is read by none.
+        """
         for number, made in enumerate(self.writes):
             arguments = [argument for _, argument in self.readers(made)]
             if (number == len(self.writes) - 1) == bool(arguments):
@@ -105,8 +108,11 @@ class Stream:
         return replace(self, stages=tuple(stages), reads=tuple(reads), writes=writes)
 
     def with_copies(self) -> Stream:
-        """The stream with the rows of a whole tensor copied where a stage needs rows of padding around it, and with
-        what is fed copied as it comes."""
+        """The stream with copies of rows that stages cannot read where they lie.
+
+        These are the rows of a whole tensor, where a stage needs rows of padding around it, and what is fed as it
+        comes.
+        """
         stages, reads, writes = list[Stage](), list[tuple[str, ...]](), list[str]()
         copies, whole = dict[str, str](), {*self.inputs, *self.outputs}
         for stage, names, made in zip(self.stages, self.reads, self.writes, strict=True):
@@ -128,8 +134,10 @@ class Stream:
         return replace(self, stages=tuple(stages), reads=tuple(reads), writes=tuple(writes))
 
     def _can_slide(self) -> bool:
-        """Whether a window that moves on gives every stage new rows at one pace, none of them made of padding, and all
-        rows of what is fed are read."""
+        """Whether a window that moves on gives every stage new rows at one pace.
+
+        None of them is made of padding, and all rows of what is fed are read.
+        """
         paces = [1] * len(self.stages)
         ends = [self.stages[-1].height] * len(self.stages)
 
@@ -223,8 +231,8 @@ class Plan:
     Args:
         rows: of the last stage's result in a step; a multiple of what it makes together.
         slack: steps for which a window's buffer has room before what is needed is moved to its start.
-        thrift: 0 where a window keeps its memory, 1 where that is free while none but what a step leaves to the next
-            is needed, 2 where even this may lie elsewhere then.
+        thrift: 0 where a window keeps its memory. 1 where others may have it while only what a step leaves to the next
+            is needed. 2 where even this may lie elsewhere then.
     """
 
     stream: Stream
@@ -294,8 +302,11 @@ class Plan:
 
     @property
     def is_eager(self) -> bool:
-        """Whether what is needed moves to the start of a buffer as soon as a step has read it, so that the rest is
-        free until the next rows are made; else when the end of the buffer is reached."""
+        """Whether what is needed moves to the start of a buffer as soon as a step has read it, else when its end is
+        reached.
+
+        The rest of the buffer is free then until the next rows are made.
+        """
         return self.thrift > 0 and not self.slack and not self.stream.slides
 
     def is_split(self, window: StreamWindow) -> bool:

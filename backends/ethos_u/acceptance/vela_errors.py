@@ -201,10 +201,10 @@ def one_table_per_chain(op: ir.Operation, generation: str) -> str | None:
 def rescale_neighbors(op: ir.Operation, generation: str) -> str | None:
     """Not directly behind CONCAT, PAD or TILE; on U55 and U65, with i32, not behind SLICE or before CONCAT or PAD.
 
-    Vela moves the RESCALE into the copies that those ops are made of: per channel, every copy then takes the scales of
+    Vela moves the RESCALE into the copies that those ops are made of. Per channel, every copy then takes the scales of
     the first channels, and one behind two such ops misses a part. On U55 and U65 a RESCALE from or to i32 becomes two
-    ops, which forget where a SLICE before them, or a CONCAT or PAD behind them, begins; unless it is a part of the
-    convolution, product or sum beside it.
+    ops. These forget where a SLICE before them, or a CONCAT or PAD behind them, begins. A RESCALE that is a part of the
+    convolution, product or sum beside it does not.
     """
     behind = producer_name(op.operands[0]).removeprefix("tosa.")
     if behind in ("concat", "pad", "tile"):

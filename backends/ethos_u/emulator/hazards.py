@@ -1,8 +1,8 @@
 """What goes wrong on hardware though the values of a sequential run are right: missing waits and overlapping blocks.
 
 The NPU runs kernels and DMA transfers side by side. DMA_WAIT n and KERNEL_WAIT n hold the stream until at most n of
-them are outstanding. Consecutive kernels overlap too: with BLOCKDEP n, the first n blocks of a kernel may start while
-the last ones of the kernel before are unfinished, block i together with the last n - i.
+them are outstanding. Consecutive kernels overlap too. With BLOCKDEP n, the first n blocks of a kernel may start while
+the last ones of the kernel before are unfinished. Block i may start together with the last n - i.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Decode compressed weight streams.
 
-`decode_stream` reads the Golomb-Rice streams of all generations: slices of up to 32768 weights, each with a header, an
-optional palette, quotients in unary and remainders in binary, and zero runs between the weights. `decode_fast` reads
-the fixed-width streams of Ethos-U85's fast weight decoder.
+`decode_stream` reads the Golomb-Rice streams of all generations. They are slices of up to 32768 weights. Each has a
+header, an optional palette, quotients in unary and remainders in binary, and zero runs between the weights.
+`decode_fast` reads the fixed-width streams of Ethos-U85's fast weight decoder.
 """
 
 from __future__ import annotations

@@ -137,8 +137,10 @@ class Fitter:
         return self.as_it_is()
 
     def front(self) -> list[Point]:
-        """Ways to run the program, the fastest first, each with at least an eighth less memory than the one before, as
-        far as there are such."""
+        """Ways to run the program, the fastest first, as far as there are such.
+
+        Each takes at least an eighth less memory than the one before.
+        """
         points = list[Point]()
         for planned in self._ever_smaller(_UNLIMITED, self._search.fastest):
             point = self._point(planned)

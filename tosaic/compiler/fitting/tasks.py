@@ -76,8 +76,10 @@ class SegmentTasks:
     def _strips(
         self, segment: Segment, number: int, whole: KernelTask, site: Site, known: StripKernel | None
     ) -> list[StripKernel]:
-        """The kernels of a stage: for the rows of a step, and for single rows, with weights packed alike if that
-        can be, also as what is known of the same weights packs them."""
+        """The kernels of a stage: for the rows of a step, and for single rows.
+
+        Both have weights packed alike if that can be, also as what is known of the same weights packs them.
+        """
         plan = self._ways.plan(segment)
         stage, unit, counts = plan.stream.stages[number], plan.units[number], plan.calls[number]
         found = []

@@ -105,8 +105,10 @@ class Hoist(Primitive):
 
 @PRIMITIVES.register
 class PipelineLoop(Primitive):
-    """`pipeline(x, T)`: of an iteration of a hardware loop, all up to where it has made `T` is executed in the
-    iteration before, beside the end of that."""
+    """`pipeline(x, T)`: a hardware loop executes the first part of each iteration in the iteration before.
+
+    The first part is all up to where `T` is made. It stands beside the end of the iteration before.
+    """
 
     name = "pipeline"
     takes = ("hardware", "made")

@@ -28,9 +28,11 @@ from tosaic.backends.cortex_m.program.tree import (
 
 @PRIMITIVES.register
 class Push(Primitive):
-    """`push(syb, v, 1)`: the iterations of a loop over sums of products of `v`, from the last one on, take the constant
-    of that, and `v` with its elements moved on by one more each time: each iteration's constant is that of the next
-    one, moved back, with zeros around."""
+    """`push(syb, v, 1)`: the iterations of a loop over sums of products of `v` take the constant of the last one.
+
+    They run from the last one on, and each moves the elements of `v` on by one more. So each iteration's constant is
+    that of the next one, moved back, with zeros around.
+    """
 
     name = "push"
     takes = ("sums", "own", "number")

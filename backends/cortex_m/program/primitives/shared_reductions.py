@@ -31,10 +31,10 @@ from tosaic.backends.cortex_m.program.tree import (
 
 @PRIMITIVES.register
 class Share(Primitive):
-    """`share(S, T)`: each element of `S`, a vector of which is the reduction of a window of vectors, is made of
-    reductions `T` that windows have in common, and is read as soon as it is made.
+    """`share(S, T)`: each element of `S` is made of reductions `T` that windows have in common.
 
-    The loops around are written out; conditions of windows are decided.
+    A vector of `S` is the reduction of a window of vectors. It is read as soon as it is made. The loops around are
+    written out; conditions of windows are decided.
     """
 
     name = "share"

@@ -50,8 +50,10 @@ def numbered(part: RowPart, around: str, lanes: str) -> Iterator[str]:
 
 
 def narrowed_terms(part: RowPart) -> Iterator[str]:
-    """The steps that lay the terms of columns out in the order in which vectors of results take them, and bring those
-    of rows to registers."""
+    """The steps that lay out the terms of columns, and bring those of rows to registers.
+
+    The terms of columns lie in the order in which vectors of results take them.
+    """
     if part.over_pixels:
         around = part.pixel
     else:

@@ -108,8 +108,10 @@ def places_read(g: Geometry, strip: Strip) -> list[int]:
 
 
 def fits(g: Geometry, strip: Strip) -> bool:
-    """Whether registers hold a row or a column of weights and a pixel beside the sums of a tile, which are few enough
-    for C to make results of them without the stack."""
+    """Whether registers hold a row or a column of weights and a pixel beside the sums of a tile.
+
+    The sums are also few enough for C to make results of them without the stack.
+    """
     return strip.pixels <= _MOST_PAIRS and 2 * strip.pixels + 2 + g.kernel[0 if strip.down else 1] + 1 <= GENERAL
 
 

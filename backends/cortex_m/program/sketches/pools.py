@@ -1,7 +1,7 @@
 """Sketches of pools for cores with vectors: schedules of `windows.pool` with channels in lanes.
 
-`tiled` writes the windows of a tile of results out, which share what they have in common, while a hardware loop goes
-over channels or over columns. Where windows reach beyond the image, parts of it have code of their own.
+`tiled` writes out the windows of a tile of results, which share what they have in common. A hardware loop goes over
+channels or over columns. Where windows reach beyond the image, parts of it have code of their own.
 """
 
 from __future__ import annotations

@@ -67,10 +67,10 @@ class Tile:
         return [f"s{name}b" for name, extent in (("x", self.pixels), ("n", self.channels)) if extent > 1]
 
     def operands(self, depth: str, weights: str, pixels: str) -> Iterator[str]:
-        """Operands in registers: those of one side for an iteration of loop `depth`, of the other for one of `outer`,
-        or of both for an iteration of `depth` where they are held.
+        """Operands in registers: those of one side for an iteration of loop `depth`, of the other for one of `outer`.
 
-        `weights` and `pixels` are the steps, with `@` for the loop.
+        Where they are held, both are in registers for an iteration of `depth`. `weights` and `pixels` are the steps,
+        with `@` for the loop.
         """
         yield weights.replace("@", "snb" if self.outer == "snb" and not self.held else depth)
         yield pixels.replace("@", "sxb" if self.outer == "sxb" and not self.held else depth)
@@ -93,8 +93,10 @@ class ThumbTile(Tile):
 
     @property
     def cost(self) -> float:
-        """About the cycles of a product: one LDM of all pixels, LDRB and SXTB of a weight, products and sums, and what
-        a block begins and ends with, when sums move to high registers and back."""
+        """About the cycles of a product: one LDM of all pixels, LDRB and SXTB of a weight, products and sums.
+
+        What a block begins and ends with counts, too, when sums move to high registers and back.
+        """
         sums = self.pixels * self.channels
         loads, copies = 1 + self.pixels + 3 * self.channels, self.pixels * (self.channels - 1)
         return self.repeated * (loads + copies + 2 * sums + (2 * sums + _ITERATION) / self.unroll) / sums

@@ -60,8 +60,10 @@ def in_order(part: RowPart, *constants: str) -> Iterator[str]:
 
 
 def sums_in_place(part: RowPart) -> Iterator[str]:
-    """The sums of columns of a MATMUL that are read where they lie, of all rows in an iteration, and of what zero
-    points add to them."""
+    """The sums of columns of a MATMUL that are read where they lie, of all rows in an iteration.
+
+    What zero points add to them is in them.
+    """
     s, own, around = part.s, part.behind, part.in_place[0]
     columns = f"sj{own}"
     inner, each = "th" if part.whole else columns, f"sx{own}b" if part.pixel else ""

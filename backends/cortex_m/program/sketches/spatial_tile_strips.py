@@ -80,8 +80,10 @@ class SpatialTiles:
 
     @property
     def moves(self) -> bool:
-        """Whether elements of a spatial tile of four rows move on from row to row of results, so that weights leave
-        vectors to the epilogue of pairs."""
+        """Whether elements of a spatial tile of four rows move on from row to row of results.
+
+        Weights then leave vectors to the epilogue of pairs.
+        """
         return self.shared and self.paired and not (self.deep or self.large)
 
     @property
@@ -96,8 +98,10 @@ class SpatialTiles:
 
     @property
     def sparing(self) -> bool:
-        """Whether the numbers of a channel are read for each tile, as spatial tiles and weights fill the vectors, or
-        the sums of several columns the general registers."""
+        """Whether the numbers of a channel are read for each tile.
+
+        They are where spatial tiles and weights fill the vectors, or the sums of several columns the general registers.
+        """
         return self.deep and (self.many or (self.slides and self.result.form != "rounded"))
 
     @property

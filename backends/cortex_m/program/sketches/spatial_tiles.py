@@ -2,9 +2,9 @@
 of the image in a vector.
 
 A strip holds four rows of the padded image side by side, and a word of it is a column of a channel. Four words that
-are gathered are a spatial tile, the product of which with the weights of a window, and zeros around these, is a sum. A
-spatial tile serves all results whose windows lie in it; a large window takes several. A hardware loop goes over
-channels, in which a part of a row of results is written out, four at a time.
+are gathered are a spatial tile. Its product with the weights of a window, and zeros around these, is a sum. A spatial
+tile serves all results whose windows lie in it; a large window takes several. A hardware loop goes over channels, in
+which a part of a row of results is written out, four at a time.
 """
 
 from __future__ import annotations
