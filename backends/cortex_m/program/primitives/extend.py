@@ -56,7 +56,8 @@ class Extend(Primitive):
             b.memory == "scratch" and index != Affine.of(loop.var)
         ):
             raise RefusedError(f"`{loop.var}` ends where {name} ends")
-        end = index.bounds({f.var: f.last for f in around})[1] + 1
+        nests = [(*around, *(f for f in use.loops if f is not loop)) for use in found]
+        end = max(index.bounds({f.var: f.last for f in nest})[1] for nest in nests) + 1
         if b.shape[dim] == end:
             if writes and _further(program, b, loop, extent) & _written(program, b, loop):
                 raise RefusedError(f"others write what further iterations of `{loop.var}` write of {name}")

@@ -116,6 +116,17 @@ for n < 3:
 for on < 3:
   out[on] = S[on]
 """
+TRANSPOSED = """
+out: i32[4] in out
+bias: i32[4] in const
+S: i32[2, 2] in scratch
+for n < 2:
+  for m < 2:
+    S[n, m] = bias[n + 2 * m]
+for on < 2:
+  for om < 2:
+    out[on + 2 * om] = S[on, om]
+"""
 PADDED = """
 a: i8[6] in in
 out: i8[6] in out
