@@ -12,7 +12,7 @@ import numpy as np
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.host import Pack
 from tosaic.backends.cortex_m.program.interpret import packed
-from tosaic.backends.cortex_m.program.memory import aligned, constants_of, scratch_offsets
+from tosaic.backends.cortex_m.program.memory import constant_offsets, constants_of, scratch_offsets
 from tosaic.backends.cortex_m.program.schedule import Step
 from tosaic.backends.cortex_m.program.tree import (
     BLOCKS,
@@ -145,4 +145,9 @@ def _numbered(program: Program) -> list[np.ndarray]:
 
 def _elements(program: Program, b: Buffer) -> int:
     """The elements of a buffer, with the zeros behind a constant, up to where the next one lies."""
-    return b.size if b.memory != "const" or b is constants_of(program)[-1] else aligned(b.bytes, b) // BYTES[b.dtype]
+    constants = constants_of(program)
+    if b.memory != "const" or b is constants[-1]:
+        return b.size
+    offsets = constant_offsets(program)
+    behind = constants[constants.index(b) + 1]
+    return (offsets[behind.name] - offsets[b.name]) // BYTES[b.dtype]

@@ -36,7 +36,7 @@ class Slide(Primitive):
         if not isinstance(copy.value, Access) or program.buffers[copy.value.buffer].memory != "const":
             raise RefusedError(f"`{loop.var}` does not copy a constant")
         b, index = program.buffers[copy.value.buffer], copy.value.index
-        if not 0 < by < group or lane.extent % group or index[-1] != Affine.of(lane.var):
+        if not 0 < by < group or lane.extent % group or not copy.target.index or index[-1:] != (Affine.of(lane.var),):
             raise RefusedError(f"vectors of {b.name} have no groups of {group}")
         dims = [d for d, i in enumerate(index) if i[loop.var]]
         if len(dims) != 1 or index[dims[0]] != Affine.of(loop.var) or loop.extent != b.shape[dims[0]]:

@@ -187,9 +187,12 @@ def test_kernels_are_the_same_by_addresses_and_params_not_by_names():
     assert same_kernel(program, renamed)
 
 
-def test_zeros_up_to_where_the_next_constant_lies_change_no_kernel():
-    program = parse_program(trees.SCALED)
-    within, beyond = (replayed(program, parse_steps(f"lengthen(multiplier, 0, {n})")) for n in (8, 9))
+@pytest.mark.parametrize(
+    ("name", "constant", "most"), [("SCALED", "multiplier", 8), ("SHORT_BEFORE_LONG", "last", 4)], ids=str
+)
+def test_zeros_up_to_where_the_next_constant_lies_change_no_kernel(name, constant, most):
+    program = parse_program(getattr(trees, name))
+    within, beyond = (replayed(program, parse_steps(f"lengthen({constant}, 0, {n})")) for n in (most, most + 1))
     assert same_kernel(program, within)
     assert not same_kernel(program, beyond)
 

@@ -97,6 +97,7 @@ REFUSED = {
     "STRIPS: once(x, y)": "iterations of `y` differ in what `x` does",
     "COPY: once(x, y)": "out does not live right in `y`",
     "WINDOWS: skip(x, S)": "the last iteration of `x` does not start early, with S of its own",
+    "FILLED: slide(x, 4, 1)": "vectors of edge have no groups of 4",
     "WINDOWS: slide(y, 4, 1)": "`y` does not copy vectors",
     "CHANNELS: overlay(w, 0, 1)": "dimension 0 of w[2, 3] counts no vectors",
     "FACTORS: interleave(f, u, u)": "u, u are not of one shape",

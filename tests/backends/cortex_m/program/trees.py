@@ -116,6 +116,20 @@ for n < 3:
 for on < 3:
   out[on] = S[on]
 """
+SHORT_BEFORE_LONG = """
+out: i32[4] in out
+last: i32[2] in const
+each: i32[4] in const
+for x < 4:
+  out[x] = add(each[x], last[1])
+"""
+FILLED = """
+out: i32[8] in out
+edge: i32[] in const
+for x < 2:
+  for xi < 4:
+    out[4 * x + xi] = edge
+"""
 TRANSPOSED = """
 out: i32[4] in out
 bias: i32[4] in const
