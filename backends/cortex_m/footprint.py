@@ -36,6 +36,7 @@ class ArrayAccess(NamedTuple):
         writes: whether it writes.
         inner: (iterations, stride) of loops of its own, all inside.
         accessed: bytes in all, where no cache keeps any; None for its size in each iteration.
+        again: whether another walk before has accessed the same block.
     """
 
     of: str
@@ -45,6 +46,7 @@ class ArrayAccess(NamedTuple):
     writes: bool = False
     inner: tuple[tuple[float, float], ...] = ()
     accessed: float | None = None
+    again: bool = False
 
 
 @dataclass(frozen=True)
@@ -70,8 +72,9 @@ class Moved(NamedTuple):
 def lines_moved(walk: Walk, places: Collection[Place], cache: Cache) -> dict[Place, Moved]:
     """Lines that a cache fills and writes back for a walk, by place.
 
-    The input has just been written, so that as much of it as fits is in the cache and has yet to be written back. A
-    cache that writes through takes nothing in on a store, and has nothing to write back.
+    The input has just been written, so that as much of it as fits is in the cache and has yet to be written back. What
+    a walk before has accessed is there as well, where it fits. A cache that writes through takes nothing in on a store,
+    and has nothing to write back.
 
     Args:
         places: those that lie behind the cache.
@@ -84,7 +87,7 @@ def lines_moved(walk: Walk, places: Collection[Place], cache: Cache) -> dict[Pla
     filled: defaultdict[Place, float] = defaultdict(float)
     written: defaultdict[Place, float] = defaultdict(float)
     for access, footprints in zip(cached, touched, strict=True):
-        if access.place == "input" and fits[0]:
+        if (access.place == "input" or access.again) and fits[0]:
             continue
         found = footprints[len(access.strides)].lines
         for depth in reversed(range(len(access.strides))):
@@ -131,15 +134,15 @@ def _footprints(access: ArrayAccess, loops: Sequence[float], cache: Cache) -> li
         if found and not any(depth == inside - 1 for _, _, depth in moves):
             found.append(found[-1])
             continue
-        extent, runs, step = float(access.size), 1.0, 0
+        extent, runs, step, last = float(access.size), 1.0, 0, 0.0
         for stride, iterations, depth in moves:
             if depth < inside:
                 continue
             if runs == 1 and stride <= extent + line - 1:
                 extent += stride * (iterations - 1)
             else:
-                runs *= iterations
-                step = math.gcd(step, round(stride))
+                step, last = math.gcd(step, round(stride)), last + stride * (iterations - 1)
+                runs = min(runs * iterations, last / step + 1)  # several loops may reach the same
         lines = taken = max(1.0, extent / line)
         if runs > 1:
             reached = min(way / line, min(runs, way / math.gcd(step, way)) * lines)

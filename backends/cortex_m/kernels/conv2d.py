@@ -100,13 +100,12 @@ class Conv2d(ProgramFamily):
         programs = self._sketches(workload, core)
         if NIBBLES in programs:  # whatever is faster, these take half of the memory
             return cheapest_first({NIBBLES: programs[NIBBLES]}, core, self.site)
-        modest = {name: what for name, what in programs.items() if name.endswith(IN_PLACE)}
-        others = {name: what for name, what in programs.items() if name not in modest}
+        if self.site.most_scratch is not None:
+            return cheapest_first(programs, core, self.site)
         # What is chosen where no bound is known yet bounds the working memory of all kernels.
-        unbound = self.site.most_scratch is None and bool(modest)
-        ways = (modest, others) if unbound else (others, modest)
-        site = replace(self.site, compared=False) if unbound else self.site
-        spaces = (cheapest_first(way, core, site) for way in ways)
+        modest = {name: what for name, what in programs.items() if name.endswith(IN_PLACE)}
+        site = replace(self.site, compared=False) if modest else self.site
+        spaces = (cheapest_first(way, core, site) for way in (modest, programs) if way)
         return next((found for found in spaces if found), [])
 
     def _layer(self, workload: Workload) -> tuple[Geometry, int, Epilogue, Mapping[str, np.ndarray]]:

@@ -46,8 +46,8 @@ _ENTRIES, _STORES, _NEAR = 4, 0.5, 1.02
 that is little more."""
 _BALANCED = 1.8
 """Cycles that a block of sums waits of as many loads as products."""
-_ENTRY = 14
-"""Cycles of a block around its hardware loop."""
+_ENTRY, _BLOCK = 14, 6
+"""Cycles of a block around its hardware loop, and of one without."""
 _LONG = 64
 """Elements of a window whose sums have room for their biases."""
 _BEGUN, _TIGHT = 3, 2
@@ -141,7 +141,10 @@ class PixelSketch(VectorConv2d):
         for tile, block in itertools.product(knobs["tile"], knobs["block"]):
             (pixels, width), channels = tile_sizes(str(tile)), int(block)
             epilogue = 2 if channels % (2 * self.lanes) == 0 and not self.parts else 1
-            for together in self.some_together(knobs["together"], row, pixels, width, channels):
+            some = self.some_together(knobs["together"], row, pixels, width, channels)
+            # What is chosen where no bound is known yet bounds the working memory of all kernels.
+            most = max(self.little, pixels) if self.little and site.most_scratch is None else row
+            for together in (n for n in some if n <= most):
                 first = {**fixed, "tile": tile, "together": together, "block": block, "epilogue_unroll": epilogue}
                 yield from (map(partial(self.usual, {**first, "weights": place}), others) for place in places)
 
@@ -250,7 +253,9 @@ class PixelSketch(VectorConv2d):
 
     def cost(self, knobs: Knobs) -> float:
         s = self.rows(knobs)
-        unlikely = abs(s.ahead - _AHEAD) + abs(s.epilogue_ahead - _EPILOGUE_AHEAD) + (s.epilogue_unroll > 2)
+        usual = self.usual(knobs, knobs)
+        unlikely = abs(s.ahead - int(usual["ahead"])) + abs(s.epilogue_ahead - int(usual["epilogue_ahead"]))
+        unlikely += s.epilogue_unroll > 2
         cycles, _, instructions = _promised(self, s)
         return cycles * (1 + unlikely / 50) + self.price * instructions
 
@@ -327,13 +332,14 @@ class PixelSketch(VectorConv2d):
     def _vectors(self, part: RowPart) -> float:
         """Cycles of the epilogue of whole vectors."""
         s, factors = part.s, len(part.s.result.factors)
-        integers = {1: 18, 2: 27, 3: 34}[len(s.result.scale)] + 8 * s.result.terms + 2 * s.result.clamped
-        integers -= 4 * s.result.begun
-        integers *= s.share
-        moved = 2 * (4 * (s.share + factors) + s.share) + 4 * s.result.table * s.share
-        each = max(integers, moved) + 6 / part.epilogue_unroll + 4 * (s.share == 1) + 2 * (s.epilogue_ahead == 0)
+        integers = {1: 10, 2: 18, 3: 22}[len(s.result.scale)] + 4 * s.result.terms + 2 * s.result.clamped
+        integers = (integers - 4 * s.result.begun) * s.share
+        moved = 4 * (s.share + factors) + s.share + 8 * s.result.table * s.share
+        # Of each kind an instruction goes on in two cycles, of all in one.
+        each = max(2 * integers, 2 * moved, integers + moved + 4 * s.share) + 2 + 2 * (s.epilogue_ahead == 0)
         shares, groups = -(-s.together // s.share), part.block / LANES
-        return shares * groups * each + _ENTRY * (1 if part.over_pixels else shares)
+        loops = part.over_pixels or part.block > LANES * part.epilogue_unroll
+        return shares * groups * each + (_ENTRY if loops else _BLOCK) * (1 if part.over_pixels else shares)
 
     def _joined(self, part: RowPart) -> float:
         """Cycles of the results of sums of 48 bits."""
@@ -342,7 +348,7 @@ class PixelSketch(VectorConv2d):
     def _fours(self, part: RowPart) -> float:
         """Cycles of the epilogue of results by fours, of several pixels with factors that stay."""
         s, factors = part.s, len(part.s.result.factors)
-        each = 12 + 2 * (len(s.result.scale) - 1) + 2 * s.result.terms + 4 * s.result.table
+        each = 6.5 + 2.5 * (len(s.result.scale) - 1) + 2 * s.result.terms + 4.5 * s.result.table
         if not part.pixel:
             return -(-part.block // FOUR) * (each + factors) + _ENTRY
         return -(-part.block // FOUR) * (s.together * (each + 4 / part.unrolled) + _ENTRY + 2 * factors)

@@ -114,6 +114,7 @@ class GatheredSketch(StripSketch):
     near: ClassVar[float] = 1.0025
     compared: ClassVar[int] = 4
     price: ClassVar[int] = 13
+    little: ClassVar[int] = 16
 
     def program(self) -> Program:
         return strips.gathered(self.geometry, self.channels, self.epilogue, self.element, self.in_place)

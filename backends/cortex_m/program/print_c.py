@@ -8,6 +8,7 @@ from functools import partial
 from tosaic.backends.cortex_m.kernel import weights_at
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.assembly import Assembly, assembled, register
+from tosaic.backends.cortex_m.program.branches import share_of
 from tosaic.backends.cortex_m.program.list_scheduler import cycles_of
 from tosaic.backends.cortex_m.program.memory import constant_offsets, scratch_offsets, weights_of
 from tosaic.backends.cortex_m.program.ops import LOOKUP, OPS
@@ -42,6 +43,8 @@ _FREE, _FREE_LOW = 10, 5
 """Registers that C has for values beside pointers and counters, and those that instructions of 16 bits reach."""
 _LOOP = 3
 """Instructions of an iteration of a loop of C."""
+_CONDITION = 2
+"""Instructions of a condition of C, which takes half of a branch beside them."""
 _LONG = 32
 """Instructions of assembly that are worth a loop of two iterations: clang takes a block for one instruction, and would
 write both iterations out."""
@@ -116,7 +119,9 @@ class Printer:
                 return lines
             case If():
                 conditions = " && ".join(f"{condition} >= 0" for condition in s.conditions)
-                share = self._share(s.conditions)
+                asked, branch = len(s.conditions), self.pipeline.taken_branch / 2 if self.pipeline else 0
+                self._took(_CONDITION * asked, (_CONDITION + branch) * asked)
+                share = share_of(s.conditions, self._loops)
                 then = self._times_over(share, partial(self._print, s.then, depth + 1))
                 otherwise = self._times_over(1 - share, partial(self._print, s.otherwise, depth + 1))
                 return [f"{pad}if ({conditions}) {{", *then, f"{pad}}} else {{", *otherwise, f"{pad}}}"]
@@ -166,16 +171,6 @@ class Printer:
         self._times = before
         self._read.clear()
         return lines
-
-    def _share(self, conditions: Sequence[Affine]) -> float:
-        """The share of iterations in which conditions hold, each on one loop; 1 of others."""
-        found = 1.0
-        for var in {name for condition in conditions for name in condition.names}:
-            mine = [condition for condition in conditions if condition.names == {var}]
-            if var in self._loops and mine:
-                positions = self._loops[var].positions
-                found *= sum(all(c.at({var: x}).const >= 0 for c in mine) for x in positions) / len(positions)
-        return found
 
     def _block(self, body: Statement, depth: int) -> list[str]:
         if has_vectors(body):

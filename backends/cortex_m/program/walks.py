@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
 from tosaic.backends.cortex_m.footprint import ArrayAccess, Place, Walk
 from tosaic.backends.cortex_m.program.affine import Affine
+from tosaic.backends.cortex_m.program.branches import share_of
 from tosaic.backends.cortex_m.program.ops import LOOKUP
-from tosaic.backends.cortex_m.program.rewriting import accesses, loops_of, meaning_of, nest_of, parts_of, touches, under
+from tosaic.backends.cortex_m.program.rewriting import accesses, meaning_of, nest_of, parts_of, touches
 from tosaic.backends.cortex_m.program.tree import (
     BYTES,
     Access,
     Assign,
     Buffer,
     For,
+    If,
     Instr,
     Op,
     Program,
     Reduce,
     Statement,
+    children,
 )
 
 _PLACES: Mapping[str, Place] = MappingProxyType(
@@ -31,6 +34,9 @@ _PLACES: Mapping[str, Place] = MappingProxyType(
 )
 _Use = tuple[Affine, tuple[For, ...]]
 """A byte that is touched, and all loops around it."""
+_Shares = Mapping[str, float]
+"""The share of the iterations of a loop in which a branch is executed, by the loop: of those that its conditions name,
+the inner one."""
 
 
 def walks(program: Program) -> list[Walk]:
@@ -39,14 +45,12 @@ def walks(program: Program) -> list[Walk]:
     What `cut` made two loops of is one: the second finds in a cache what the first has read of constants. So do inner
     loops what is read right beside, around them.
     """
-    found: dict[tuple[str, ...], tuple[tuple[For, ...], dict[_Key, list[_Use]]]] = {}
-    for s, outside in under(program.body):
-        if not isinstance(s, Assign | Reduce | Instr):
-            continue
+    found: dict[tuple[str, ...], tuple[tuple[For, ...], _Shares, dict[_Key, list[_Use]]]] = {}
+    for s, outside, shares in _executed(program.body, (), MappingProxyType({})):
         lanes, what = nest_of(meaning_of(s) if isinstance(s, Instr) else s)
-        loops = (*loops_of(outside), *lanes)
-        around = tuple(f for f in loops_of(outside) if f.kind != "unroll")
-        _, uses = found.setdefault(tuple(f.var for f in around), (around, {}))
+        loops = (*outside, *lanes)
+        around = tuple(f for f in outside if f.kind != "unroll")
+        *_, uses = found.setdefault(tuple(f.var for f in around), (around, shares, {}))
         moved = _moved(program, s, loops)
         for how, access in touches(what):
             b = program.buffers[access.buffer]
@@ -55,14 +59,39 @@ def walks(program: Program) -> list[Walk]:
                 where = b.address(access.index) + moved.get(access, 0)
                 uses.setdefault(key, []).append((where * BYTES[b.dtype], loops))
     nests = list[_LoopNest]()
-    for around, uses in found.values():
-        spans = {key: _span(program.buffers[key.buffer], used, around) for key, used in uses.items()}
-        new = _LoopNest(around, [float(f.iterations) for f in around], spans)
+    for around, shares, uses in found.values():
+        spans = {key: _span(program.buffers[key.buffer], used, around, shares) for key, used in uses.items()}
+        new = _LoopNest(around, shares, [f.iterations * shares.get(f.var, 1.0) for f in around], spans)
         if not any(nest.goes_on(new) for nest in nests):
             nests.append(new)
     for outer, inner in itertools.permutations(nests, 2):
         inner.take_in(outer)
-    return [Walk(tuple(nest.iterations), tuple(_together(nest.spans))) for nest in nests if nest.spans]
+    first = {key.buffer: number for number, nest in reversed([*enumerate(nests)]) for key in nest.spans}
+    return [
+        Walk(tuple(nest.iterations), tuple(_together(nest.spans, {b for b, n in first.items() if n < number})))
+        for number, nest in enumerate(nests)
+        if nest.spans
+    ]
+
+
+def _executed(
+    s: Statement, loops: tuple[For, ...], shares: _Shares
+) -> Iterator[tuple[Assign | Reduce | Instr, tuple[For, ...], _Shares]]:
+    """The statements that are no loops, with those around them."""
+    match s:
+        case For():
+            yield from _executed(s.body, (*loops, s), shares)
+        case If():
+            share = share_of(s.conditions, {f.var: f for f in loops})
+            named = (f.var for f in reversed(loops) if f.iterations > 1 and any(c[f.var] for c in s.conditions))
+            inner = next(named, "")
+            for branch, part in ((s.then, share), (s.otherwise, 1 - share)):
+                yield from _executed(branch, loops, {**shares, inner: shares.get(inner, 1.0) * part})
+        case Assign() | Reduce() | Instr():
+            yield s, loops, shares
+        case _:
+            for child in children(s):
+                yield from _executed(child, loops, shares)
 
 
 def _moved(program: Program, s: Statement, loops: Sequence[For]) -> dict[Access, Affine]:
@@ -108,14 +137,16 @@ class _Touched:
 
 @dataclass
 class _LoopNest:
-    """Loops, outermost first, how often each iterations, and what is touched inside."""
+    """Loops, outermost first, in what share of the iterations, how many these are, and what is touched inside."""
 
     loops: tuple[For, ...]
+    shares: _Shares
     iterations: list[float]
     spans: dict[_Key, _Touched]
 
     def goes_on(self, other: _LoopNest) -> bool:
-        """Whether another nest, behind this one, is more iterations of one of its loops; these are added then."""
+        """Whether another nest, behind this one, is more iterations of one of its loops, or all in which that executes
+        another branch; these are added then."""
         depth = len(self.loops)
         apart = next(
             (i for i, (one, new) in enumerate(zip(self.loops, other.loops, strict=False)) if one is not new), None
@@ -123,7 +154,8 @@ class _LoopNest:
         if apart is None or len(other.loops) > depth:
             return False
         more = [*other.iterations, *[1.0] * (depth - len(other.iterations))]
-        at = next((i for i in range(apart, depth) if more[i] != self.iterations[i]), apart)
+        open = [i for i, f in enumerate(self.loops) if i >= apart or f.var in self.shares or f.var in other.shares]
+        at = next((i for i in open if more[i] != self.iterations[i]), apart)
         strides = {key: (*span.strides, *[0.0] * (depth - len(span.strides))) for key, span in other.spans.items()}
         constants = {key for key in self.spans.keys() & other.spans.keys() if key.place == "params"}
         if not constants or not _alike(more, self.iterations, at):
@@ -157,23 +189,28 @@ def _alike(values: Sequence[float], others: Sequence[float], at: int) -> bool:
     return all(one == other for i, (one, other) in enumerate(zip(values, others, strict=True)) if i != at)
 
 
-def _span(b: Buffer, uses: Sequence[_Use], around: Sequence[For]) -> _Touched:
+def _span(b: Buffer, uses: Sequence[_Use], around: Sequence[For], shares: _Shares) -> _Touched:
     """All uses of a buffer as one, from the first byte to the last that an iteration touches."""
     strides = tuple(float(max(where[f.var] * f.step for where, _ in uses)) for f in around)
     still = {f.var: 0 for f in around}
     ends = [where.at(still).bounds({f.var: f.last for f in loops}) for where, loops in uses]
     first = min(low for low, _ in ends)
     size = max(high for _, high in ends) - first + BYTES[b.dtype]
-    accessed = sum(BYTES[b.dtype] * math.prod(f.iterations for f in loops) for _, loops in uses)
+    accessed = math.prod(shares.values()) * sum(
+        BYTES[b.dtype] * math.prod(f.iterations for f in loops) for _, loops in uses
+    )
     return _Touched(first, size, strides, float(accessed))
 
 
-def _together(spans: Mapping[_Key, _Touched]) -> Iterator[ArrayAccess]:
-    """The accesses, those of constants, which lie side by side, as one."""
+def _together(spans: Mapping[_Key, _Touched], before: Collection[str]) -> Iterator[ArrayAccess]:
+    """The accesses, those of constants, which lie side by side, as one; given the buffers that are accessed before."""
     constants = [span for key, span in spans.items() if key.place == "params"]
     for key, span in spans.items():
         if key.place != "params":
-            yield ArrayAccess(key.buffer, key.place, span.size, span.strides, key.writes, accessed=span.accessed)
+            again = key.place == "scratch" and not key.writes and key.buffer in before
+            yield ArrayAccess(
+                key.buffer, key.place, span.size, span.strides, key.writes, accessed=span.accessed, again=again
+            )
     if constants:
         strides = tuple(map(sum, zip(*(span.strides for span in constants), strict=True)))
         size, accessed = sum(span.size for span in constants), sum(span.accessed for span in constants)

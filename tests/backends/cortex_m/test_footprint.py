@@ -57,6 +57,7 @@ NESTS = {
     "columns of rows, many": Walk((8.0, 128.0), (ArrayAccess("c", C, 4, (4, 40), writes=True),)),
     "rows at a power of two": Walk((8.0, 16.0), (ArrayAccess("w", B, 4, (4, 256)),)),
     "windows that overlap": Walk((32.0, 32.0), (ArrayAccess("w", B, 24, (256, 8), inner=((3, 256),)),)),
+    "rows that windows share, far apart": Walk((8.0, 4.0), (ArrayAccess("w", B, 32, (512, 32), inner=((3, 256),)),)),
     "a block at a time": Walk(
         (8.0, 4.0, 16.0), (ArrayAccess("w", B, 16, (256, 0, 16)), ArrayAccess("s", "scratch", 64, (0, 64), writes=True))
     ),
@@ -76,6 +77,12 @@ def test_an_input_that_fits_is_there_and_one_that_does_not_is_written_back_first
     small, large = (Walk((n,), (ArrayAccess("a", "input", 32, (32,)),)) for n in (16.0, 256.0))
     assert lines_moved(small, PLACES, CACHE)["input"] == (0, 0)
     assert lines_moved(large, PLACES, CACHE)["input"] == (256, 32)
+
+
+def test_what_a_walk_before_has_read_is_there_where_it_fits():
+    again = ArrayAccess("s", "scratch", 16, (16,), again=True)
+    assert lines_moved(Walk((16.0,), (again,)), PLACES, CACHE)["scratch"].filled == 0
+    assert lines_moved(Walk((256.0,), (again,)), PLACES, CACHE)["scratch"].filled == 128
 
 
 def test_without_a_cache_every_word_counts():

@@ -15,10 +15,13 @@ FOUR = 4
 """Words of a vector."""
 VECTORS = 8
 """Vector registers."""
-_ROW, _BYTE, _PADDING, _MOVED, _ITERATION = 30, 0.27, 0.135, 5, 4
-"""Cycles of a row of a strip, of a byte that is copied, of one of padding, of a vector of a window, and of a window."""
-_PIXEL, _ELEMENT = 14, 0.5
-"""Cycles of a pixel at the edge of an image, and of a byte of it."""
+_ROW, _BYTE, _PADDING = 20, 0.25, 0.135
+"""Cycles of a row of a strip, of a byte that is copied, and of one of padding."""
+_MOVED, _GATHERED, _WINDOW, _WINDOWS = 4, 7, 1.5, 8
+"""Cycles of a vector of a window that is copied, of one that is gathered, of a window, and of the loop over these."""
+_EDGE, _PIXEL, _DECIDED = 10, 8, 12
+"""Cycles of a row of a strip of a tile, of a pixel beside it, once more where a mask is due, and of the conditions of a
+tile."""
 
 
 def lanes_of(element: str) -> int:
@@ -220,18 +223,25 @@ class ImageStrip:
         """About those that it takes to fill all strips of an image."""
         size = BYTES[self.element]
         if self.tile:
-            pixels = self.height * self.whole / self.pixel
-            return self.edges[0] * pixels * (_PIXEL + _ELEMENT * size * self.pixel) + self.edges[1] * self._windows
+            beside = min(self.left + self.right, self.whole) / self.pixel
+            pixels = beside * _PIXEL * (1 + (self.pixel % self.lanes > 0))
+            edge = self.height * (_EDGE + _BYTE * size * self.whole + pixels)
+            return self.edges[0] * edge + self.edges[1] * (_DECIDED + self._windows)
         row = _ROW + _BYTE * size * self.whole
         if self.left or self.right:
-            row += _ROW / 2 + _PADDING * size * (self.left + self.whole + self.right)
+            row += _PADDING * size * (self.left + self.whole + self.right)
         return -(-self.rows // self.tall) * (self.height * row + self._windows)
 
     @property
     def _windows(self) -> float:
         """Cycles of copies of the windows of a strip."""
-        vectors = -(-self.runs[1] // FOUR) if self.gathered else self.runs[1] * -(-self.runs[0] // self.lanes)
-        return self.windows * (vectors * _MOVED + _ITERATION)
+        if not self.windows:
+            return 0
+        if self.gathered:
+            vectors = -(-self.runs[1] // FOUR) * _GATHERED
+        else:
+            vectors = self.runs[1] * -(-self.runs[0] // self.lanes) * _MOVED
+        return _WINDOWS + self.windows * (vectors + _WINDOW)
 
 
 @dataclass(frozen=True)
