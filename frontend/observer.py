@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ _LEAST = 0.25
 FOLDS = 4
 """Parts of the samples, each of which is fresh data for the others."""
 _HEADROOM = (1.0, 1.05, 1.1, 1.2, 1.35, 1.5, 2.0)
+_Trained: TypeAlias = Sequence[tuple[tuple[float, float], Tensor]]
 _OF_ZEROS = 2.0**-16  # the scale of a tensor that calibration shows as zeros alone
 
 
@@ -63,6 +65,7 @@ class RangeObserver(ObserverBase):
         self.folds = torch.zeros(FOLDS, _BINS, dtype=torch.float64)
         self.fold: int | None = None
         self._chosen: tuple[float, float] | None = None
+        self._known: tuple[_Trained, float] | None = None
 
     # torchao's base class returns None where its own observers return these.
     def forward(self, x: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -98,14 +101,13 @@ class RangeObserver(ObserverBase):
         self.counts += counts
         if self.fold is not None:
             self.folds[self.fold] += counts
-        self._chosen = None
+        self._chosen = self._known = None
 
     def lost_db(self) -> float:
         """How much more noise the samples of each fold have in the range that the others give than in that of all."""
         if not self._has_folds:
             return 0.0
-        trained, whole = self._trained, self._range()
-        headroom = self._headroom(trained)
+        whole, (trained, headroom) = self._range(), self._held_back()
         apart = sum(self._noise(headroom * low, headroom * high, fold) for (low, high), fold in trained)
         known = sum(self._noise(headroom * whole[0], headroom * whole[1], fold) for fold in self.folds)
         return 10 * math.log10(apart / known) if apart and known else 0.0
@@ -113,19 +115,19 @@ class RangeObserver(ObserverBase):
     @property
     def headroom(self) -> float:
         """The factor of the range that loses least on samples which did not give the range."""
-        return self._headroom(self._trained) if self._has_folds else 1.0
-
-    def _headroom(self, trained: Sequence[tuple[tuple[float, float], Tensor]]) -> float:
-        return min(_HEADROOM, key=lambda h: sum(self._noise(h * low, h * high, fold) for (low, high), fold in trained))
+        return self._held_back()[1] if self._has_folds else 1.0
 
     @property
     def _has_folds(self) -> bool:
         return bool((self.folds.sum(1) > 0).all())
 
-    @property
-    def _trained(self) -> list[tuple[tuple[float, float], Tensor]]:
-        """For each fold the range that the others give, and what is counted in it."""
-        return [(self._range(self.counts - fold), fold) for fold in self.folds]
+    def _held_back(self) -> tuple[_Trained, float]:
+        """For each fold the range that the others give, and what is counted in it; and the headroom."""
+        if self._known is None:
+            trained = [(self._range(self.counts - fold), fold) for fold in self.folds]
+            costs = {h: sum(self._noise(h * low, h * high, fold) for (low, high), fold in trained) for h in _HEADROOM}
+            self._known = trained, min(costs, key=lambda h: costs[h])
+        return self._known
 
     def _noise(self, low: float, high: float, counts: Tensor) -> float:
         """The expected squared error of counted values in a range."""
@@ -158,7 +160,7 @@ class RangeObserver(ObserverBase):
         self.low, self.high = min(self.low, other.low), max(self.high, other.high)
         self.counts += other.counts
         self.folds += other.folds
-        self._chosen = None
+        self._chosen = self._known = None
 
     def calculate_qparams(self) -> tuple[Tensor, Tensor]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """(scale float32 [1], zero point int32 [1])."""

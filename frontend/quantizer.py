@@ -9,6 +9,7 @@ from functools import partial
 from typing import TypeAlias
 
 import torch
+from torch.ao.quantization.fx.utils import assert_and_get_unique_device
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
@@ -18,6 +19,7 @@ from torchao.quantization.pt2e.quantizer import (
     Quantizer,
     SharedQuantizationSpec,
 )
+from torchao.utils import _assert_and_get_unique_device
 
 from tosaic.frontend.advice import CALIBRATED
 from tosaic.frontend.bias_correction import correct_parameters, make_room_for_biases
@@ -106,6 +108,7 @@ def quantize(
         grouped = sum(isinstance(each, GroupObserver) for each in prepared.module.modules())
         measured = correct_parameters(prepared.module, capture.calibration)
         converted = convert_pt2e(prepared.module)
+        _forget_modules()
         round_states(converted)
         program = importable(torch.export.export(converted, capture.inputs))
         note_sqnr(program, measured)
@@ -153,6 +156,7 @@ def prepare(
         if not npu:  # whose compiler stores a matrix in a form of its own
             split_tables(module, quantizer.excluded, partial(table_group, named=int4, group=group_size))
         prepared = prepare_pt2e(module, quantizer)
+        _forget_modules()
         advice = calibrate(prepared, capture.calibration)
         share_formats(prepared, len(capture.states))
         search_worst_ranges(prepared, capture.calibration)
@@ -161,6 +165,12 @@ def prepare(
         align_sums(prepared, npu)
         make_room_for_biases(prepared)
         return Prepared(prepared, (*wide, *advice), quantizer.widened)
+
+
+def _forget_modules() -> None:
+    """Let go of the modules whose device PT2E has looked up, which it holds, float weights and all, for good."""
+    for remembering in (assert_and_get_unique_device, _assert_and_get_unique_device):
+        remembering.cache_clear()
 
 
 class TosaQuantizer(Quantizer):

@@ -187,7 +187,10 @@ def constant_value(value: ir.Value) -> np.ndarray | None:
 
 
 def dense_values(attr: ir.Attribute) -> np.ndarray:
-    """The array behind a dense elements attribute; `index` comes as int64, i4 as int8, i48 as int64."""
+    """The array behind a dense elements attribute; `index` comes as int64, i4 as int8, i48 as int64.
+
+    It may be the context's own copy, which nobody can write.
+    """
     kind = ir.RankedTensorType(attr.type)
     name = str(kind.element_type)
     dtype = np.dtype(np.int64) if name == "index" else numpy_dtype(kind.element_type)
@@ -195,7 +198,7 @@ def dense_values(attr: ir.Attribute) -> np.ndarray:
         return _odd_width_values(str(attr), kind.element_type.width, kind.shape).astype(dtype)
     if isinstance(attr, ir.DenseElementsAttr) and attr.is_splat:
         return np.full(kind.shape, attr.get_splat_value().value, dtype)
-    return np.array(attr)
+    return np.asarray(attr)
 
 
 def _odd_width_values(text: str, width: int, shape: Sequence[int]) -> np.ndarray:
@@ -215,3 +218,9 @@ def bytecode(module: ir.Module) -> bytes:
     stream = BytesIO()
     module.operation.write_bytecode(stream)
     return stream.getvalue()
+
+
+def bare_bytecode(module: ir.Module) -> bytes:
+    """The module as MLIR bytecode without locations, which it loses: equal modules are equal bytes."""
+    run_pipeline(module, "builtin.module(strip-debuginfo)")
+    return bytecode(module)

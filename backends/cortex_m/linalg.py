@@ -23,7 +23,6 @@ from tosaic.support.mlir import (
     element_type,
     functions,
     ir,
-    parse,
     run_pipeline,
     shape_of,
     walk,
@@ -47,20 +46,19 @@ _ALIGNMENT = 16
 _MUCH_LARGER = 8  # elements of a result for each of the input with what its stride adds
 
 
-def lower(function: str, symbol: str) -> KernelSource:
+def lower(source: ir.Module, symbol: str) -> KernelSource:
     """The kernel of an outlined TOSA function.
 
     Args:
-        function: the text of one `func.func` of tosa ops.
+        source: a module of one `func.func` of tosa ops.
         symbol: the C symbol of the kernel.
 
     Raises:
         Error: an op has no lowering; the message names it.
     """
-    source = parse(function)
     named = functions(source)
     if len(named) != 1:
-        raise BackendError(f"a kernel is one function, this text has {len(named)}", why=", ".join(named))
+        raise BackendError(f"a kernel is one function, this module has {len(named)}", why=", ".join(named))
     (kernel,) = named.values()
     module = kernel_module(kernel, symbol)
     (kernel,) = functions(module).values()

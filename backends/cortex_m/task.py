@@ -25,7 +25,7 @@ from tosaic.backends.cortex_m.program.schedule import Step, print_steps
 from tosaic.backends.target import Core
 from tosaic.support.errors import BackendError, Error
 from tosaic.support.functions import computing_ops, is_exact, returned
-from tosaic.support.mlir import functions, ir, parse, shape_of
+from tosaic.support.mlir import bare_bytecode, functions, ir, parse, shape_of
 from tosaic.tuner.space import Choice, Schedule, Space, Variant
 
 _DRAWS = 16
@@ -41,7 +41,7 @@ class KernelTask:
     A schedule's variant is `<family>.<variant>`.
 
     Args:
-        function: the text of the function, of tosa ops.
+        module: the bytecode of a TOSA module, whose `main` has the kernel's arguments and results.
         core: the core that runs it.
         families: where any of these families has a variant, no other family is asked; empty admits all.
         inputs: dense bytes of the arguments to measure with; random ones when empty.
@@ -52,7 +52,7 @@ class KernelTask:
         given: the one schedule of its space, of the variant `FAMILY.steps`; None leaves the space to the families.
     """
 
-    function: str
+    module: bytes
     core: Core
     families: tuple[str, ...] = ()
     inputs: tuple[bytes, ...] = ()
@@ -70,14 +70,8 @@ class KernelTask:
         libraries: Mapping[str, Path] | None = None,
     ) -> KernelTask:
         """The task of a `func.func`; its name and annotations do not matter."""
-        module = kernel_module(function, "main")
-        (kernel,) = functions(module).values()
-        return KernelTask(str(kernel), core, tuple(families), tuple(inputs), tuple((libraries or {}).items()))
-
-    @property
-    def module(self) -> str:
-        """The kernel's meaning: a TOSA module whose `main` has the kernel's arguments and results."""
-        return f"module {{\n{self.function}\n}}\n"
+        module = bare_bytecode(kernel_module(function, "main"))
+        return KernelTask(module, core, tuple(families), tuple(inputs), tuple((libraries or {}).items()))
 
     @property
     def exact(self) -> bool:

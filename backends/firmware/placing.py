@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import random
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import NamedTuple
+
+import numpy as np
 
 _CLIMB_BUDGET = 2_000_000
 """Comparisons of two blocks that hill climbing may spend."""
@@ -34,9 +38,6 @@ class LiveBlock:
     memories: int
     waits: tuple[float, ...] = ()
 
-    def meets(self, other: LiveBlock) -> bool:
-        return self.first <= other.last and other.first <= self.last
-
     def cost(self, memory: int) -> float:
         """What it costs to lie in a memory: cycles, or else bytes that lie in no fast one."""
         return self.waits[memory] if self.waits else memory * self.size
@@ -58,6 +59,9 @@ class PlacedBlock:
 Leads = Mapping[tuple[str, str], int | None]
 """By the names of two blocks, a call's input and its output, how the output may lie over the input; see `Overlap`."""
 
+Meetings = Mapping[str, Sequence[str]]
+"""By the name of a block, the names of those that are in use at a call at which it is, its own among them."""
+
 Order = Callable[[LiveBlock], tuple]
 _ORDERS: tuple[Order, ...] = (
     lambda block: (-block.size, block.first, block.name),
@@ -74,22 +78,33 @@ def best_placements(
     # Blocks that few memories may hold go first, so that no other block takes their only place.
     candidates = [sorted(sorted(blocks, key=order), key=lambda block: block.memories) for order in _ORDERS]
     candidates += [_outputs_first(order, leads) for order in candidates] if any(leads.values()) else []
+    meetings = _meetings(blocks)
     if any(block.waits for block in blocks):
         candidates.insert(0, sorted(blocks, key=_by_waits))
     # An order that does not fit yet may be climbed from to one that does.
     for sizes in (capacities, [*capacities[:-1], _UNLIMITED]):
         directions = (False, True) if leads else (False,)
-        fitted = [(order, down, first_fit(order, sizes, leads, down)) for down in directions for order in candidates]
+        fitted = [
+            (order, down, _first_fit(order, sizes, leads, meetings, down))
+            for down in directions
+            for order in candidates
+        ]
         tries = [_Try(_score(placed), order, down, placed) for order, down, placed in fitted if placed is not None]
         if tries:
             bound = 0, max(enough, lower_bound(blocks, leads))
             first, *others = sorted(tries, key=_by_score)
-            best = _climb(first, sizes, leads, bound, _CLIMB_ROUNDS)
+            best = _climb(first, sizes, leads, meetings, bound, _CLIMB_ROUNDS)
             for other in others:
                 if best.score > bound:
-                    best = min(best, _climb(other, sizes, leads, bound, _OTHER_ROUNDS), key=_by_score)
+                    best = min(best, _climb(other, sizes, leads, meetings, bound, _OTHER_ROUNDS), key=_by_score)
             return best.placed if all(p.end <= capacities[p.memory] for p in best.placed) else None
     return None
+
+
+def _meetings(blocks: Sequence[LiveBlock]) -> Meetings:
+    first, last = (np.array([each(block) for block in blocks]) for each in (lambda b: b.first, lambda b: b.last))
+    names = np.array([block.name for block in blocks], object)
+    return {block.name: names[(first <= block.last) & (last >= block.first)].tolist() for block in blocks}
 
 
 def _by_waits(block: LiveBlock) -> tuple[int, float, str]:
@@ -125,25 +140,26 @@ def _outputs_first(order: Sequence[LiveBlock], leads: Leads) -> list[LiveBlock]:
     return list(found)
 
 
-def first_fit(
-    order: Iterable[LiveBlock], capacities: Sequence[int], leads: Leads, down: bool = False
+def _first_fit(
+    order: Iterable[LiveBlock], capacities: Sequence[int], leads: Leads, meetings: Meetings, down: bool
 ) -> list[PlacedBlock] | None:
     """Each block in turn at the lowest free offset of the first memory with room; None where one has none.
 
     With `down` at the highest, below a top that is found so. Then an output that begins before its input, and is the
     input of the next, lies below it, however long the chain.
     """
-    placed: list[PlacedBlock] = []
+    placed: dict[str, PlacedBlock] = {}
     for block in order:
-        rivals = [p for p in placed if p.block.meets(block)]
+        rivals = [placed[name] for name in meetings[block.name] if name in placed]
         for memory in range(min(block.memories, len(capacities))):
             offset = _lowest(block, [p for p in rivals if p.memory == memory], leads, down)
             if offset + (aligned(block.size) if down else block.size) <= capacities[memory]:
-                placed.append(PlacedBlock(block, memory, offset))
+                placed[block.name] = PlacedBlock(block, memory, offset)
                 break
         else:
             return None
-    return _turned(placed) if down else placed
+    found = list(placed.values())
+    return _turned(found) if down else found
 
 
 def _turned(placed: Sequence[PlacedBlock]) -> list[PlacedBlock]:
@@ -161,23 +177,34 @@ def _address(block: LiveBlock, offset: int, down: bool) -> int:
 
 def _lowest(block: LiveBlock, rivals: Sequence[PlacedBlock], leads: Leads, down: bool) -> int:
     """The lowest offset at which a block harms no rival."""
-    starts = {0}
+    apart, led, starts = list[tuple[int, int]](), list[PlacedBlock](), {0}
     for rival in rivals:
-        starts.add(aligned(rival.end))
+        end = aligned(rival.end)
+        starts.add(end)
         address = _address(rival.block, rival.offset, down)
         if (rival.block.name, block.name) in leads:
             address -= aligned(leads[rival.block.name, block.name] or 0)
         elif (block.name, rival.block.name) in leads:
             address += aligned(leads[block.name, rival.block.name] or 0)
         else:
+            apart.append((rival.offset, end))
             continue
+        led.append(rival)
         starts.add(_address(block, address, down))
-    free = (at for at in sorted(starts) if at >= 0)
-    return next(at for at in free if not any(_harms(block, at, rival, leads, down) for rival in rivals))
+    begins = [begin for begin, _ in sorted(apart)]
+    ends = list(accumulate((end for _, end in sorted(apart)), max, initial=0))
+
+    def is_free(at: int) -> bool:
+        # The latest end of what begins before the block ends.
+        return ends[bisect_left(begins, at + block.size)] <= at and not any(
+            _harms(block, at, rival, leads, down) for rival in led
+        )
+
+    return next(at for at in sorted(starts) if at >= 0 and is_free(at))
 
 
 def _harms(block: LiveBlock, at: int, rival: PlacedBlock, leads: Leads, down: bool) -> bool:
-    """Whether a block at an offset lies over what a rival still needs, or the other way round."""
+    """Whether an input or an output at an offset lies over what its rival still needs, or the other way round."""
     if at + block.size <= rival.offset or at >= aligned(rival.end):
         return False
     own, other = _address(block, at, down), _address(rival.block, rival.offset, down)
@@ -203,7 +230,14 @@ def _score(placed: Sequence[PlacedBlock]) -> tuple[float, int]:
     return sum(p.block.cost(p.memory) for p in placed), sum(ends.values())
 
 
-def _climb(best: _Try, capacities: Sequence[int], leads: Leads, bound: tuple[float, int], rounds: int) -> _Try:
+def _climb(
+    best: _Try,
+    capacities: Sequence[int],
+    leads: Leads,
+    meetings: Meetings,
+    bound: tuple[float, int],
+    rounds: int,
+) -> _Try:
     """Place the requests in other orders, and keep what is no worse, until the bound or the budget is reached.
 
     What moves in the order is what lies highest, or what it has to share the memory with.
@@ -213,9 +247,10 @@ def _climb(best: _Try, capacities: Sequence[int], leads: Leads, bound: tuple[flo
         if best.score <= bound:
             break
         top = max(best.placed, key=lambda p: (p.memory, p.end)).block
-        trial, near = list(best.order), [i for i, block in enumerate(best.order) if block.meets(top)]
+        met = set(meetings[top.name])
+        trial, near = list(best.order), [i for i, block in enumerate(best.order) if block.name in met]
         trial.insert(rng.randrange(count), trial.pop(rng.choice([best.order.index(top), rng.choice(near)])))
-        placed = first_fit(trial, capacities, leads, best.down)
+        placed = _first_fit(trial, capacities, leads, meetings, best.down)
         if placed is not None and (score := _score(placed)) <= best.score:
             best = _Try(score, trial, best.down, placed)
     return best

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import tempfile
-from functools import lru_cache
 from pathlib import Path
 
 from tosaic.support.errors import BackendError
@@ -13,6 +13,10 @@ from tosaic.support.functions import strip_annotations
 from tosaic.support.loops import unroll
 from tosaic.support.mlir import TARGET_ENV, bytecode, copy_of, functions, ir, parse, run_pipeline
 from tosaic.support.tosa_tools import tosa_tool
+
+_MOST = 1 << 25
+_LATEST: dict[bytes, bytes] = {}
+"""The latest flatbuffers, of `_MOST` bytes together, by the digests of the bytecode that they were made of."""
 
 
 def serialize(module: ir.Module | str) -> bytes:
@@ -33,8 +37,17 @@ def serialize(module: ir.Module | str) -> bytes:
     return _flatbuffer(bytecode(flat))
 
 
-@lru_cache(maxsize=16)
 def _flatbuffer(code: bytes) -> bytes:
+    key = hashlib.sha256(code).digest()
+    made = _LATEST.get(key) or _serialized(code)
+    if key not in _LATEST and len(made) <= _MOST:
+        while len(made) + sum(map(len, _LATEST.values())) > _MOST:
+            del _LATEST[next(iter(_LATEST))]
+        _LATEST[key] = made
+    return made
+
+
+def _serialized(code: bytes) -> bytes:
     with tempfile.TemporaryDirectory(prefix="tosaic-") as folder:
         source, target = Path(folder, "main.mlirbc"), Path(folder, "main.tosa")
         source.write_bytes(code)

@@ -42,8 +42,8 @@ class BuildableTask(Task, Protocol):
     """A task whose candidates can be built: what `BatchMeasure` asks beyond `Task`."""
 
     @property
-    def module(self) -> str:
-        """The kernel's meaning: a TOSA module whose `main` has the kernel's arguments and results."""
+    def module(self) -> str | bytes:
+        """The kernel's meaning: a TOSA module as text or bytecode, whose `main` has its arguments and results."""
         ...
 
     @property

@@ -38,7 +38,7 @@ class Example(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def examples(module: str, seed: int, data: tuple[bytes, ...] = ()) -> tuple[Example, ...]:
+def examples(module: str | bytes, seed: int, data: tuple[bytes, ...] = ()) -> tuple[Example, ...]:
     """Inputs of a TOSA module, `data` or random ones, with its outputs; the first is what trials are measured on.
 
     Random integers span their whole range, or as much of it as TOSA defines results for. Floats are standard normal;
@@ -53,7 +53,7 @@ def examples(module: str, seed: int, data: tuple[bytes, ...] = ()) -> tuple[Exam
     given: tuple[np.ndarray, ...] = ()
     if data:
         given = tuple(np.frombuffer(d, dtype).reshape(shape) for d, (shape, dtype) in zip(data, kinds, strict=True))
-    bounds, prepared = _bounds(main), reference.prepare(module)
+    bounds, prepared = _bounds(main), reference.prepare(parsed)
 
     def draw(free: Callable[[int], np.ndarray]) -> tuple[np.ndarray, ...]:
         return tuple(

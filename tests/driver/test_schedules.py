@@ -107,7 +107,7 @@ def test_a_kernel_that_is_no_program_says_what_makes_it(tasks):
 
 
 def test_steps_are_given_to_a_core_with_vectors_too(tasks):
-    vector = {name: KernelTask(task.function, CORTEX_M55) for name, task in tasks.items()}
+    vector = {name: KernelTask(task.module, CORTEX_M55) for name, task in tasks.items()}
     given = Schedules.parse("[cpu_0_conv2d]\ncompute_at(S, n)\n", "mine.txt").given_to(vector)["cpu_0_conv2d"]
     assert given.default().variant == "conv2d.steps" and given.is_program(given.default())
     assert vector["cpu_0_conv2d"].default().variant == "conv2d.row"

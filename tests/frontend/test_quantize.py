@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import gc
 import math
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -421,6 +423,13 @@ def test_a_foreign_quantizers_program_is_imported():
     (advice,) = bias_advice(program)
     assert advice.what.startswith("biases of 2 layers are float32 in the quantized model")
     assert not bias_advice(quantize(model))
+
+
+def test_nothing_holds_a_calibrated_module_once_it_is_quantized():
+    held = list[weakref.ref]()
+    quantize(captured(Net(), 1, 3, 8, 8), adjust=lambda prepared: held.append(weakref.ref(prepared.module)))
+    gc.collect()
+    assert [each() for each in held] == [None]
 
 
 @pytest.mark.parametrize("kind", ["samples", "noise"])

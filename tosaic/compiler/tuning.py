@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -248,7 +249,7 @@ class Tuner:
         found, users = dict(chosen), dict[bytes, list[str]]()
         for name, kernel in chosen.items():
             if isinstance(kernel.task, KernelTask) and kernel.record and kernel.task.weights:
-                users.setdefault(kernel.task.weights, []).append(name)
+                users.setdefault(sha256(kernel.task.weights).digest(), []).append(name)
         for names in users.values():
             as_they_are = {name: chosen[name] for name in names}
             best = min(self._packed_as_one(as_they_are), key=self._cost_of, default=None)

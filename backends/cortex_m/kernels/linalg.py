@@ -13,6 +13,7 @@ from tosaic.support.mlir import functions, ir, shape_of, walk
 from tosaic.tuner.space import Schedule, Variant
 
 _CONSTANT_VALUES = re.compile(r'("tosa\.const"\(\) <\{values = )dense(?:_resource)?<[^>]*>')
+_FEW = 16  # elements of a constant that the key's text is made with
 
 
 @FAMILIES.register
@@ -25,14 +26,17 @@ class Linalg(KernelFamily):
     def match(self, function: ir.Operation) -> Workload:
         module = kernel_module(function, "kernel")
         (kernel,) = functions(module).values()
-        attributes = {"function": str(kernel), "elements": sum(_elements(op) for op in walk(kernel))}
-        return Workload(self.name, _CONSTANT_VALUES.sub(r"\1dense<>", str(kernel)), attributes, {})
+        key = _CONSTANT_VALUES.sub(r"\1dense<>", kernel.get_asm(large_elements_limit=_FEW))
+        elements = sum(_elements(op) for op in walk(kernel))
+        return Workload(self.name, key, {"module": module, "elements": elements}, {})
 
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
         return (Variant("loops"),)
 
     def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
-        return named(lower(str(workload.attributes["function"]), "kernel"), self.name)
+        module = workload.attributes["module"]
+        assert isinstance(module, ir.Module)
+        return named(lower(module, "kernel"), self.name)
 
     def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
         return {"elements": float(str(workload.attributes["elements"]))}

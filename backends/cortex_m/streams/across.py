@@ -9,7 +9,7 @@ import numpy as np
 
 from tosaic.backends.cortex_m.streams.stage import Argument, RowMap, Stage
 from tosaic.support.functions import body_of, computing_ops, returned, retype, standalone
-from tosaic.support.mlir import constant, constant_value, element_type, functions, ir, parse, shape_of
+from tosaic.support.mlir import bare_bytecode, constant, constant_value, element_type, functions, ir, parse, shape_of
 from tosaic.support.tosa_ops import POINTWISE, data_operands, is_constant
 from tosaic.support.values import byte_size, is_argument
 
@@ -44,12 +44,12 @@ def stage_across(function: ir.Operation) -> Stage | None:
         else Argument(RowMap(), groups, byte_size(value) // groups)
         for value in body_of(function).arguments
     )
-    return Stage(str(function), arguments, groups, byte_size(results[0]) // groups, True)
+    return Stage(bare_bytecode(module), arguments, groups, byte_size(results[0]) // groups, True)
 
 
-def groups(stage: Stage, first: int, count: int) -> str:
-    """The text of the stage's function for `count` groups of channels, from group `first` on."""
-    module = parse(stage.function)
+def groups(stage: Stage, first: int, count: int) -> bytes:
+    """The stage's module for `count` groups of channels, from group `first` on."""
+    module = parse(stage.module)
     (function,) = functions(module).values()
     begin, end = CHANNELS * first, CHANNELS * (first + count)
     ops = computing_ops(function)
@@ -72,7 +72,7 @@ def groups(stage: Stage, first: int, count: int) -> str:
         for op in [each.operation for each in body_of(function).operations]:
             if is_constant(op) and not list(op.result.uses):
                 op.erase()
-    return str(function)
+    return bare_bytecode(module)
 
 
 def _by_channel(op: ir.Operation) -> Sequence[int]:

@@ -47,9 +47,9 @@ def whole_name(tensor: str) -> str:
 def side_by_side(stream: Stream, parts: int) -> Stream | None:
     """The stream, which has no copies yet, of so many parts; None where its stages do not keep columns apart, or where
     readers of a tensor need different ones."""
-    if stream.slides or len(stream.outputs) > 1 or not all(stage.function for stage in stream.stages):
+    if stream.slides or len(stream.outputs) > 1 or not all(stage.module for stage in stream.stages):
         return None
-    modules = [parse(stage.function) for stage in stream.stages]
+    modules = [parse(stage.module) for stage in stream.stages]
     made = [function for module in modules for function in functions(module).values()]
     (result,) = returned(made[-1])
     width = shape_of(result)[_COLUMNS]
@@ -106,7 +106,7 @@ def _part(
                     RowMap(), argument.height, (read.end - read.begin) * pixel, pitch=argument.bytes,
                     offset=read.begin * pixel,
                 )  # fmt: skip
-                copies[name] = _Made(Stage("", (taken,), taken.height, taken.bytes), (name,), name + suffix)
+                copies[name] = _Made(Stage(b"", (taken,), taken.height, taken.bytes), (name,), name + suffix)
         if write == output:
             (result,) = returned(function)
             pixel = stage.bytes // shape_of(result)[_COLUMNS]
@@ -142,7 +142,7 @@ def _narrowed(function: ir.Operation, columns: _Columns) -> tuple[Stage, list[_C
                 cut_resize(op, _COLUMNS, made.begin, read.begin, made.end - made.begin)
         retype(function)
     stage = stage_of(function)
-    return (stage, arguments) if stage and stage.function else None
+    return (stage, arguments) if stage and stage.module else None
 
 
 def _needed(function: ir.Operation, columns: _Columns) -> dict[ir.Value, _Columns] | None:

@@ -10,6 +10,7 @@ from tosaic.backends.cortex_m.streams.upright import make_upright
 from tosaic.support.attributes import enum_of, ints_of
 from tosaic.support.functions import body_of, computing_ops, returned, retype, standalone
 from tosaic.support.mlir import (
+    bare_bytecode,
     constant_shape,
     constant_value,
     element_type,
@@ -86,14 +87,14 @@ class Stage:
     """A kernel function that makes its result row by row.
 
     Args:
-        function: its text; empty where a row of the result is a row of the one argument.
+        module: its bytecode; empty where a row of the result is a row of the one argument.
         arguments: in order.
         height: rows of the result; `bytes` of one.
         across: rows are groups of channels, and so each has weights of its own.
         pitch, offset: as an argument's.
     """
 
-    function: str
+    module: bytes
     arguments: tuple[Argument, ...]
     height: int
     bytes: int
@@ -131,8 +132,8 @@ def stage_of(function: ir.Operation) -> Stage | None:
     paddings = _paddings(function)
     arguments = tuple(_argument(a, rows.get(a), paddings.get(a, 0)) for a in body_of(function).arguments)
     _, height, width, channels = shape_of(result)
-    text = "" if _takes_rows(function) else str(function)
-    return Stage(text, arguments, height, width * channels * _bytes(result))
+    code = b"" if _takes_rows(function) else bare_bytecode(module)
+    return Stage(code, arguments, height, width * channels * _bytes(result))
 
 
 def _takes_rows(function: ir.Operation) -> bool:
@@ -144,9 +145,9 @@ def _takes_rows(function: ir.Operation) -> bool:
     return taken[_ROWS + 1 :] == whole[_ROWS + 1 :]
 
 
-def strip(stage: Stage, count: int) -> str:
-    """The text of the stage's function on the rows that `count` rows of the result are made of, none of it padding."""
-    module = parse(stage.function)
+def strip(stage: Stage, count: int) -> bytes:
+    """The stage's module on the rows that `count` rows of the result are made of, none of it padding."""
+    module = parse(stage.module)
     (function,) = functions(module).values()
     rows = _rows(function)
     assert rows is not None
@@ -165,7 +166,7 @@ def strip(stage: Stage, count: int) -> str:
             if op.name == "tosa.resize":
                 cut_resize(op, _ROWS, 0, -_resized_rows(op).before, count)
         retype(function)
-    return str(function)
+    return bare_bytecode(module)
 
 
 def _rows(function: ir.Operation) -> dict[ir.Value, RowMap] | None:

@@ -105,7 +105,7 @@ class StreamStep:
 
     def _calls(self, number: int) -> list[str]:
         stage = self._stream.stages[number]
-        if not stage.function:
+        if not stage.module:
             if self._stream.takes(number):
                 return self._taken() if number == 0 else []
             return [*self._copied(number, f"e{number} - d{number}"), f"d{number} = e{number};"]

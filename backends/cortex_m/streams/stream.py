@@ -69,9 +69,7 @@ class Stream:
         *_, made, last = ("", *self.writes)
         (taken, *_) = self.stages[-1].arguments
         height = self.stages[-1].height
-        is_slice = (
-            self.slides and not self.stages[-1].function and self.reads[-1] == (made,) and made not in self.outputs
-        )
+        is_slice = self.slides and not self.stages[-1].module and self.reads[-1] == (made,) and made not in self.outputs
         if not is_slice or taken.rows is None or taken.rows.end(height) != taken.height:
             return self
         writes = (*self.writes[:-2], last)
@@ -83,7 +81,7 @@ class Stream:
         found = self
         for made, stage in zip(self.writes, self.stages, strict=True):
             readers = found.readers(made)
-            if not stage.function and made not in self.outputs and not any(found.is_padded(*each) for each in readers):
+            if not stage.module and made not in self.outputs and not any(found.is_padded(*each) for each in readers):
                 found = found._passing_over(made)
         return found
 
@@ -121,7 +119,7 @@ class Stream:
                 if name in whole and name not in copies and kept:
                     copies[name] = f"rows of {name}"
                     plain = Argument(RowMap(), argument.height, argument.bytes)
-                    stages.append(Stage("", (plain,), argument.height, argument.bytes))
+                    stages.append(Stage(b"", (plain,), argument.height, argument.bytes))
                     reads.append((name,))
                     writes.append(copies[name])
             taken = [
@@ -171,7 +169,7 @@ class Stream:
 
     def takes(self, number: int) -> bool:
         """Whether a stage copies rows of what is fed."""
-        return bool(self.fed) and self.reads[number] == (self.fed,) and not self.stages[number].function
+        return bool(self.fed) and self.reads[number] == (self.fed,) and not self.stages[number].module
 
     def readers(self, tensor: str) -> Sequence[tuple[int, Argument]]:
         """The stages that read a tensor, each with the argument that it is."""

@@ -43,24 +43,19 @@ class StreamTask:
     """A stream with a plan and the kernels of its strips. Plain data: it travels to worker processes.
 
     Args:
-        function: the text of the function that all stages compute together, of tosa ops.
+        module: the bytecode of a TOSA module, whose `main` is what all stages compute together.
         core: the core that runs it.
         strips: of each stage that is no copy, for each number of rows that a call makes.
         cached: stages whose params are copied to scratch memory first.
         inputs: dense bytes of the arguments to measure with; random ones when empty.
     """
 
-    function: str
+    module: bytes
     core: Core
     plan: Plan
     strips: tuple[StripKernel, ...]
     cached: tuple[int, ...] = ()
     inputs: tuple[bytes, ...] = ()
-
-    @property
-    def module(self) -> str:
-        """The meaning: a TOSA module whose `main` has the kernel's arguments and results."""
-        return f"module {{\n{self.function}\n}}\n"
 
     @property
     def memories(self) -> tuple[int, ...]:

@@ -15,6 +15,7 @@ from tosaic.backends.simulators.measure import BatchMeasure
 from tosaic.backends.simulators.runners import find_runner
 from tosaic.backends.simulators.stand_in import simulation_of
 from tosaic.backends.target import Cache, Memory
+from tosaic.support.mlir import bytecode, parse
 from tosaic.target_files.ready import find_target
 
 CACHE = Cache("dcache", 1024, 4, 32)
@@ -151,7 +152,8 @@ func.func @main(%a: tensor<1x48x48x32xi8>) -> tensor<1x96x96x32xi8> {
 @pytest.mark.parametrize("function", KERNELS.values(), ids=KERNELS)
 def test_kernels_wait_for_memory_as_they_promise(function):
     target = find_target("cortex-m55", arena=["sram"])
-    task = KernelTask(function, target.core, site=Site(target.layout.constants, None, target.layout.arena[0]))
+    site = Site(target.layout.constants, None, target.layout.arena[0])
+    task = KernelTask(bytecode(parse(function)), target.core, site=site)
     schedule = task.default()
     family = schedule.variant.partition(".")[0]
     promised = task.features(schedule)

@@ -12,7 +12,7 @@ from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.linalg import lower
 from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.support.errors import Error
-from tosaic.support.mlir import functions, ir
+from tosaic.support.mlir import functions, ir, parse
 from tosaic.tuner.space import Schedule
 
 SHAPE = (3, 5, 7)
@@ -349,9 +349,9 @@ def test_an_op_without_a_lowering_is_named():
         'domain_name = "y", implementation_attrs = ""} : (tensor<4xi32>) -> tensor<4xi32> return %0 : tensor<4xi32> }'
     )
     with pytest.raises(Error, match=r"tosa\.custom"):
-        lower(function, "kernel")
+        lower(parse(function), "kernel")
 
 
-def test_a_text_of_two_functions_is_refused():
-    with pytest.raises(Error, match="a kernel is one function, this text has 2"):
-        lower("func.func @a() { return } func.func @b() { return }", "kernel")
+def test_a_module_of_two_functions_is_refused():
+    with pytest.raises(Error, match="a kernel is one function, this module has 2"):
+        lower(parse("func.func @a() { return } func.func @b() { return }"), "kernel")

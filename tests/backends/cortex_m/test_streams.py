@@ -17,7 +17,7 @@ from tosaic.backends.cortex_m.streams.parts import side_by_side
 from tosaic.backends.cortex_m.streams.stage import EDGE, Argument, RowMap, Stage, stage_of, strip
 from tosaic.backends.cortex_m.streams.stream import Plan, Stream
 from tosaic.backends.reference import evaluate
-from tosaic.support.mlir import functions, ir, shape_of
+from tosaic.support.mlir import bare_bytecode, functions, ir, parse, shape_of
 
 RNG = np.random.default_rng(5)
 
@@ -37,9 +37,10 @@ def test_a_convolution_reads_windows_of_rows_and_the_zero_point_around_them():
     graph = Graph()
     x = graph.input((1, 9, 4, 16))
     y = convolution(graph, x, (3, 3), pad=(1, 1, 1, 1), stride=(2, 1), dilation=(1, 1))
-    _, function = function_of(graph, y)
-    assert stage_of(function) == Stage(
-        str(function), (Argument(RowMap(2, 1, 3), 9, 64, padding=-7 & 0xFF),), height=5, bytes=64
+    module, function = function_of(graph, y)
+    stage = stage_of(function)
+    assert stage == Stage(
+        bare_bytecode(module), (Argument(RowMap(2, 1, 3), 9, 64, padding=-7 & 0xFF),), height=5, bytes=64
     )
 
 
@@ -67,9 +68,7 @@ def test_a_strip_computes_those_rows(rows):
     assert stage is not None
     (argument,) = stage.arguments
     assert argument.rows is not None
-    (part,) = evaluate(
-        f"module {{\n{strip(stage, rows)}\n}}\n", [image[:, argument.rows.first(1) :][:, : argument.rows.count(rows)]]
-    )
+    (part,) = evaluate(parse(strip(stage, rows)), [image[:, argument.rows.first(1) :][:, : argument.rows.count(rows)]])
     np.testing.assert_array_equal(part, whole[:, 1 : 1 + rows])
 
 
@@ -83,7 +82,7 @@ def test_rows_that_are_repeated_are_made_together(times):
     stage = stage_of(function)
     assert stage is not None and stage.together == times
     assert stage.arguments == (Argument(RowMap(up=times), 6, 64, padding=EDGE),)
-    (part,) = evaluate(f"module {{\n{strip(stage, 2 * times)}\n}}\n", [image[:, 3:5]])
+    (part,) = evaluate(parse(strip(stage, 2 * times)), [image[:, 3:5]])
     np.testing.assert_array_equal(part, whole[:, 3 * times : 5 * times])
 
 
@@ -99,7 +98,7 @@ def test_a_transposed_convolution_whose_kernels_do_not_meet_makes_rows_of_one():
     (whole,) = evaluate(module, [image])
     stage = stage_of(function)
     assert stage is not None and stage.arguments == (Argument(RowMap(up=2), 6, 64),)
-    (part,) = evaluate(f"module {{\n{strip(stage, 4)}\n}}\n", [image[:, 3:5]])
+    (part,) = evaluate(parse(strip(stage, 4)), [image[:, 3:5]])
     np.testing.assert_array_equal(part, whole[:, 6:10])
 
 
@@ -133,7 +132,7 @@ def test_resizing_reads_the_rows_at_the_edges_again(mode, scale, offset, rows):
     padded = np.pad(image, ((0, 0), (rows.before, below), (0, 0), (0, 0)), "edge")
     for made in range(0, stage.height, rows.up):
         read = padded[:, rows.first(made) + rows.before :][:, : rows.reach]
-        (part,) = evaluate(f"module {{\n{strip(stage, rows.up)}\n}}\n", [read])
+        (part,) = evaluate(parse(strip(stage, rows.up)), [read])
         np.testing.assert_array_equal(part, whole[:, made : made + rows.up])
 
 
@@ -151,7 +150,7 @@ def test_a_slice_begins_with_the_first_row_that_it_takes():
     assert stage is not None
     assert stage.arguments[0].rows == RowMap(before=-2)
     image = RNG.integers(-128, 128, (1, 9, 4, 16)).astype(np.int8)
-    (part,) = evaluate(f"module {{\n{strip(stage, 2)}\n}}\n", [image[:, 2:4]])
+    (part,) = evaluate(parse(strip(stage, 2)), [image[:, 2:4]])
     np.testing.assert_array_equal(part, evaluate(module, [image])[0][:, :2])
 
 
@@ -167,7 +166,7 @@ def test_groups_of_channels_are_computed_by_their_own_weights(first, count):
     assert stage is not None
     assert (stage.arguments, stage.height, stage.bytes) == ((Argument(None, 1, 192),), 3, 192)
     image = RNG.integers(-128, 128, (1, 3, 4, 16)).astype(np.int8)
-    (part,) = evaluate(f"module {{\n{groups(stage, first, count)}\n}}\n", [image])
+    (part,) = evaluate(parse(groups(stage, first, count)), [image])
     (whole,) = evaluate(module, [image])
     np.testing.assert_array_equal(part, whole[..., 16 * first : 16 * (first + count)])
 
@@ -181,7 +180,7 @@ def test_a_pool_keeps_channels_apart_and_a_table_as_long_as_they_are_stays_whole
     assert stage is not None
     assert (stage.arguments, stage.height, stage.bytes) == ((Argument(RowMap(), 16, 192),), 16, 16)
     image = RNG.integers(-128, 128, (1, 3, 4, 256)).astype(np.int8)
-    (part,) = evaluate(f"module {{\n{groups(stage, 3, 1)}\n}}\n", [image[..., 48:64]])
+    (part,) = evaluate(parse(groups(stage, 3, 1)), [image[..., 48:64]])
     np.testing.assert_array_equal(part, evaluate(module, [image])[0][..., 48:64])
 
 
@@ -240,12 +239,12 @@ def test_parts_side_by_side_make_the_columns_of_the_whole(width, parts, times):
     found = np.zeros_like(whole.reshape(whole.shape[1], -1))
     for stage, names, made in zip(cut.stages, cut.reads, cut.writes, strict=True):
         (name,), (argument,) = names, stage.arguments
-        if not stage.function:
+        if not stage.module:
             columns[made] = rows[name][:, argument.offset :][:, : argument.bytes].view(np.int8)
             continue
         read = columns[name].reshape(1, argument.height, -1, 16)
         assert argument.bytes == read.shape[2] * 16
-        (result,) = evaluate(f"module {{\n{stage.function}\n}}\n", [read])
+        (result,) = evaluate(parse(stage.module), [read])
         columns[made] = result
         if made == "y":
             found[:, stage.offset :][:, : stage.bytes] = result.reshape(stage.height, -1)
@@ -283,7 +282,7 @@ def plans(draw) -> Plan:
             arguments.append(Argument(RowMap(), out, 16))
             names.append(other)
         name = f"t{number}"
-        stages.append(Stage("function", tuple(arguments), out, 16))
+        stages.append(Stage(b"function", tuple(arguments), out, 16))
         reads.append(tuple(names))
         made.append(name)
         heights[name] = out
@@ -300,7 +299,7 @@ def in_two_parts(stream: Stream) -> Stream:
     stages, reads, writes = list[Stage](), list[tuple[str, ...]](), list[str]()
     for part in range(2):
         copy = Argument(RowMap(), stream.readers("x")[0][1].height, 16, pitch=32, offset=16 * part)
-        stages += [Stage("", (copy,), copy.height, 16), *stream.stages[:-1]]
+        stages += [Stage(b"", (copy,), copy.height, 16), *stream.stages[:-1]]
         stages.append(replace(stream.stages[-1], pitch=32, offset=16 * part))
         reads += [("x",), *(tuple(f"{name}{part}" for name in names) for names in stream.reads)]
         writes += [f"x{part}", *(f"{name}{part}" for name in stream.writes[:-1]), stream.writes[-1]]
@@ -435,7 +434,7 @@ def sliding_plans(draw) -> Plan:
     heights, made = [draw(st.integers(6, 40))], ["x"]
     stages, reads = list[Stage](), list[tuple[str, ...]]()
 
-    def add(arguments: list[Argument], names: list[str], height: int, function: str = "function") -> None:
+    def add(arguments: list[Argument], names: list[str], height: int, function: bytes = b"function") -> None:
         stages.append(Stage(function, tuple(arguments), height, 16))
         reads.append(tuple(names))
         made.append(f"t{len(made)}")
@@ -447,11 +446,11 @@ def sliding_plans(draw) -> Plan:
         add([Argument(rows, height, 16)], [source], out)
         if rows.stride == 1 and height > out and draw(st.booleans()):
             window_of = made[-1]
-            add([Argument(RowMap(before=out - height), height, 16)], [source], out, "")
+            add([Argument(RowMap(before=out - height), height, 16)], [source], out, b"")
             add([Argument(RowMap(), out, 16), Argument(RowMap(), out, 16)], [window_of, made[-1]], out)
     if heights[-1] > 1 and draw(st.booleans()):
         kept = draw(st.integers(1, heights[-1] - 1))
-        add([Argument(RowMap(before=kept - heights[-1]), heights[-1], 16)], [made[-1]], kept, "")
+        add([Argument(RowMap(before=kept - heights[-1]), heights[-1], 16)], [made[-1]], kept, b"")
     outputs = (made[-1],)
     stream = Stream(tuple(stages), tuple(reads), tuple(made[1:]), ("x",), outputs, "x", True).keeping_last_rows()
     assume(stream.is_legal())
@@ -472,10 +471,10 @@ def test_a_window_that_moves_on_finds_every_row_that_it_needs(plan, hops, workin
 
 def test_slices_of_rows_are_read_where_they_lie():
     stages = (
-        Stage("conv", (Argument(RowMap(reach=3), 10, 16),), 8, 16),
-        Stage("", (Argument(RowMap(before=-2), 10, 16),), 8, 16),
-        Stage("add", (Argument(RowMap(), 8, 16), Argument(RowMap(), 8, 16)), 8, 16),
-        Stage("", (Argument(RowMap(before=-7), 8, 16),), 1, 16),
+        Stage(b"conv", (Argument(RowMap(reach=3), 10, 16),), 8, 16),
+        Stage(b"", (Argument(RowMap(before=-2), 10, 16),), 8, 16),
+        Stage(b"add", (Argument(RowMap(), 8, 16), Argument(RowMap(), 8, 16)), 8, 16),
+        Stage(b"", (Argument(RowMap(before=-7), 8, 16),), 1, 16),
     )
     reads = (("x",), ("x",), ("a", "b"), ("c",))
     stream = Stream(stages, reads, ("a", "b", "c", "y"), ("x",), ("y",), "x", True).keeping_last_rows()
@@ -495,7 +494,7 @@ def test_a_sequence_runs_down_as_rows():
     stage = stage_of(function)
     assert stage is not None
     assert (stage.arguments, stage.height, stage.bytes) == ((Argument(RowMap(2, 0, 3), 9, 16, padding=249),), 4, 16)
-    (part,) = evaluate(f"module {{\n{strip(stage, 2)}\n}}\n", [sequence.reshape(1, 9, 1, 16)[:, 2:7]])
+    (part,) = evaluate(parse(strip(stage, 2)), [sequence.reshape(1, 9, 1, 16)[:, 2:7]])
     np.testing.assert_array_equal(part.reshape(2, 16), whole.reshape(4, 16)[1:3])
 
 

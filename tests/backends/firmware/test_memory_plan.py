@@ -98,7 +98,8 @@ def test_the_checker_sees_a_moved_block(made, data):
         (a, b)
         for a, one in plan.placements.items()
         for b, other in plan.placements.items()
-        if a < b and one.block.meets(other.block) and min(one.block.size, other.block.size) > 0
+        if a < b and one.block.first <= other.block.last and other.block.first <= one.block.last
+        and min(one.block.size, other.block.size) > 0
         and one.offset != other.offset and {one.block.last, other.block.last} != {-1}
     ]  # fmt: skip
     if not sharing:

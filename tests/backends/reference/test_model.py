@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from tosa_graphs import Graph, random_inputs
 
-from tosaic.backends.reference import evaluate, serialize
+from tosaic.backends.reference import evaluate, flatbuffer, serialize
 from tosaic.support.errors import BackendError, PassError
 
 CALL = """
@@ -30,6 +30,20 @@ def test_a_flatbuffer_is_executed_as_it_is():
     assert flatbuffer[4:8] == b"TOSA"
     assert np.array_equal(evaluate(flatbuffer, [X])[0], 2 * X)
     assert serialize(CALL) == flatbuffer
+
+
+def test_flatbuffers_are_held_up_to_so_many_bytes(monkeypatch):
+    graphs = [Graph() for _ in range(3)]
+    modules = [g.module(g.unary("reverse", g.input((number,)), axis=0)) for number, g in enumerate(graphs, 5)]
+    monkeypatch.setattr(flatbuffer, "_LATEST", {})
+    made = [serialize(module) for module in modules]
+    monkeypatch.setattr(flatbuffer, "_LATEST", {})
+    monkeypatch.setattr(flatbuffer, "_MOST", len(made[0]) + len(made[1]))
+    for module in modules:
+        serialize(module)
+    assert list(flatbuffer._LATEST.values()) == made[1:]
+    monkeypatch.setattr(flatbuffer, "_MOST", len(made[0]) - 1)
+    assert serialize(modules[0]) == made[0] and list(flatbuffer._LATEST.values()) == made[1:]
 
 
 def test_the_module_itself_is_left_alone():

@@ -18,7 +18,7 @@ from tosaic.compiler.chosen import AnyTask
 from tosaic.compiler.fitting.ways import Segment, Ways
 from tosaic.compiler.tuning import Tuner
 from tosaic.passes.place.join import join
-from tosaic.support.mlir import copy_of, functions
+from tosaic.support.mlir import bare_bytecode, copy_of, functions
 from tosaic.tuner.space import Schedule
 
 _MORE_SCRATCH = (512, 2048, 4096, 8192)
@@ -50,8 +50,7 @@ class SegmentTasks:
         plan, calls = self._ways.plan(segment), self._calls
         module = copy_of(calls.placed)
         join(module, calls.names[segment.first : segment.last + 1], "stream")
-        kernel = kernel_module(functions(module)["stream"], "main")
-        (function,) = functions(kernel).values()
+        meaning = bare_bytecode(kernel_module(functions(module)["stream"], "main"))
         core, kept = self._tuner.target.core, self._ways.cached(segment)
         strips: list[StripKernel] = []
         like: dict[int | bytes, StripKernel] = {}
@@ -60,7 +59,7 @@ class SegmentTasks:
             site = self._tuner.site().inside if number in kept else self._tuner.site()
             strips += self._strips(segment, number, whole, site, like.get(whole.weights or call))
             like[whole.weights or call] = strips[-1]
-        return StreamTask(str(function), core, plan, tuple(strips), tuple(kept), self._inputs(segment, plan.stream))
+        return StreamTask(meaning, core, plan, tuple(strips), tuple(kept), self._inputs(segment, plan.stream))
 
     def _inputs(self, segment: Segment, stream: Stream) -> tuple[bytes, ...]:
         """What a stream takes in the model, as far as its calls know; none where random bytes do."""
@@ -84,23 +83,23 @@ class SegmentTasks:
         stage, unit, counts = plan.stream.stages[number], plan.units[number], plan.calls[number]
         found = []
         for rows in sorted(counts, key=lambda rows: rows != unit):
-            text, *further = _texts(stage, rows)
-            task = lean_task(replace(whole, function=text, inputs=()), site, segment.lean, _family(whole))
+            first, *further = _modules(stage, rows)
+            task = lean_task(replace(whole, module=first, inputs=()), site, segment.lean, _family(whole))
             record = self._tuner.record(task)
             schedule = record.schedule if record else task.default()
             if known is not None:
                 schedule = _like(known, task, schedule)
-            known = StripKernel(number, rows, task, schedule, tuple(replace(task, function=text) for text in further))
+            known = StripKernel(number, rows, task, schedule, tuple(replace(task, module=each) for each in further))
             found.append(known)
         return found
 
 
-def _texts(stage: Stage, rows: int) -> list[str]:
-    """What calls of a stage compute that make so many rows: one function for all, or one for each call."""
+def _modules(stage: Stage, rows: int) -> list[bytes]:
+    """What calls of a stage compute that make so many rows: one module for all, or one for each call."""
     if not stage.across:
         return [strip(stage, rows)]
-    texts = [groups(stage, first, rows) for first in range(0, stage.height, rows)]
-    return texts if len(set(texts)) > 1 else texts[:1]
+    modules = [groups(stage, first, rows) for first in range(0, stage.height, rows)]
+    return modules if len(set(modules)) > 1 else modules[:1]
 
 
 def lean_task(task: KernelTask, site: Site, least: int, family: str) -> KernelTask:

@@ -115,7 +115,7 @@ class Ways:
         if plan.stream.kept:
             made[plan.stream.writes[-1]] = segment.last - 1
         stages = enumerate(zip(plan.stream.stages, plan.stream.writes, strict=True))
-        return [(number, made[whole_name(name)]) for number, (stage, name) in stages if stage.function]
+        return [(number, made[whole_name(name)]) for number, (stage, name) in stages if stage.module]
 
     def own_sources(self, segment: Segment) -> list[tuple[int, KernelSource]]:
         """The stages of a stream that are no copies, each with the kernel of its call alone."""
