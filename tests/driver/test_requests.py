@@ -13,7 +13,7 @@ from tosaic.compiler import compilation
 from tosaic.compiler.options import CompileOptions, Tuning
 from tosaic.target_files.ready import find_target
 
-_FAST = 8500
+_FAST = 7000
 """Bytes, in which some of the model's tensors lie."""
 
 

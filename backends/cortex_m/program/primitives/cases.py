@@ -85,10 +85,8 @@ def _decided(known: Mapping[tuple[Affine, ...], bool], s: Statement) -> Statemen
 @PRIMITIVES.register
 class Once(Primitive):
     """`once(cl, y)`: what loop `cl` writes alike in all iterations of `y`, a loop around it, is written once before
-    `y`.
-
-    It is written to a buffer that lives in `y` and that no other statement writes there. The buffer lives around `y`
-    then.
+    `y`. It is written to a buffer that lives in `y` and that no other statement writes there. The buffer lives around
+    `y` then.
     """
 
     name = "once"

@@ -105,9 +105,8 @@ class Hoist(Primitive):
 
 @PRIMITIVES.register
 class PipelineLoop(Primitive):
-    """`pipeline(x, T)`: a hardware loop executes the first part of each iteration in the iteration before.
-
-    The first part is all up to where `T` is made. It stands beside the end of the iteration before.
+    """`pipeline(x, T)`: a hardware loop executes the first part of each iteration in the iteration before. The first
+    part is all up to where `T` is made. It stands beside the end of the iteration before.
     """
 
     name = "pipeline"

@@ -41,10 +41,9 @@ _MOST = 1024
 
 @PRIMITIVES.register
 class LineUp(Primitive):
-    """`line_up(sx, sh, vw, va)`: the iterations of loop `sh`, and of those around it up to `sx`, are written out.
-
-    They stand in the order of what each copies to registers of its own, `vw`, then `va`. Conditions are decided. What
-    is copied there, and from there to other registers, is copied once for all iterations that read it.
+    """`line_up(sx, sh, vw, va)`: the iterations of loop `sh`, and of those around it up to `sx`, are written out. They
+    stand in the order of what each copies to registers of its own, `vw`, then `va`. Conditions are decided. What is
+    copied there, and from there to other registers, is copied once for all iterations that read it.
     """
 
     name = "line_up"

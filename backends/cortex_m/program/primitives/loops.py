@@ -136,10 +136,8 @@ class Reorder(Primitive):
 @PRIMITIVES.register
 class Distribute(Primitive):
     """`distribute(x)`: a loop over several statements becomes a loop over each; the ones behind are named `xb`, `xc`
-    ...
-
-    A loop over a condition becomes a condition with a loop in each branch, in which stands what differs from iteration
-    to iteration.
+    and so on. A loop over a condition becomes a condition with a loop in each branch, in which stands what differs from
+    iteration to iteration.
 
     `distribute(x, 2)`: over the first two statements, and over the others.
     """

@@ -19,7 +19,6 @@ from tosaic.backends.cortex_m.program.tree import Access, Assign, Buffer, For, P
 @PRIMITIVES.register
 class Slide(Primitive):
     """`slide(vw1, 4, 1)`: of a loop that copies vectors of a constant, the first iteration alone reads the constant.
-
     Each vector is the one before, with the elements of each group of four moved on by one, and zeros before them.
     """
 

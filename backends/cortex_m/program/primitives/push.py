@@ -28,10 +28,9 @@ from tosaic.backends.cortex_m.program.tree import (
 
 @PRIMITIVES.register
 class Push(Primitive):
-    """`push(syb, v, 1)`: the iterations of a loop over sums of products of `v` take the constant of the last one.
-
-    They run from the last one on, and each moves the elements of `v` on by one more. So each iteration's constant is
-    that of the next one, moved back, with zeros around.
+    """`push(syb, v, 1)`: the iterations of a loop over sums of products of `v` take the constant of the last one. They
+    run from the last one on, and each moves the elements of `v` on by one more. So each iteration's constant is that of
+    the next one, moved back, with zeros around.
     """
 
     name = "push"

@@ -31,10 +31,9 @@ from tosaic.backends.cortex_m.program.tree import (
 
 @PRIMITIVES.register
 class Share(Primitive):
-    """`share(S, T)`: each element of `S` is made of reductions `T` that windows have in common.
-
-    A vector of `S` is the reduction of a window of vectors. It is read as soon as it is made. The loops around are
-    written out; conditions of windows are decided.
+    """`share(S, T)`: each element of `S` is made of reductions `T` that windows have in common. A vector of `S` is the
+    reduction of a window of vectors. It is read as soon as it is made. The loops around are written out; conditions of
+    windows are decided.
     """
 
     name = "share"

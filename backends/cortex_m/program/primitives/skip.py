@@ -36,10 +36,9 @@ from tosaic.backends.cortex_m.program.tree import (
 
 @PRIMITIVES.register
 class Skip(Primitive):
-    """`skip(x, S)`: the last iteration of loop `x`, which starts early, comes before the one before it.
-
-    It leaves out those elements of `S`, and of other sums that are named, of which nothing is left after that. It
-    leaves out what is made of nothing else, too. Names in the two iterations end in `_e` and `_f`.
+    """`skip(x, S)`: the last iteration of loop `x`, which starts early, comes before the one before it. It leaves out
+    those elements of `S`, and of other sums that are named, of which nothing is left after that. It leaves out what is
+    made of nothing else, too. Names in the two iterations end in `_e` and `_f`.
     """
 
     name = "skip"

@@ -95,7 +95,6 @@ class Rewrite(Primitive):
 @PRIMITIVES.register
 class Spread(Primitive):
     """`spread(zl, n, ql, q, i8, ni)`: before each iteration of loop `n` a number is written to all lanes of a register.
-
     Loop `ni` in it, of so many iterations, reads its own lane.
     """
 
