@@ -16,6 +16,7 @@ from tosaic.backends.cortex_m.program.overlap import overlaps
 from tosaic.backends.cortex_m.program.rewriting import accesses, parts_of, written_out
 from tosaic.backends.cortex_m.program.thumb import ThumbBlock, is_thumb, thumb
 from tosaic.backends.cortex_m.program.tree import (
+    BYTES,
     Access,
     Alloc,
     Assign,
@@ -43,6 +44,8 @@ _FREE, _FREE_LOW = 10, 5
 """Registers that C has for values beside pointers and counters, and those that instructions of 16 bits reach."""
 _LOOP = 3
 """Instructions of an iteration of a loop of C."""
+_COPIED = 16
+"""Bytes of a row that are read before they are written, where it may lie over its input."""
 _CONDITION = 2
 """Instructions of a condition of C, which takes half of a branch beside them."""
 _LONG = 32
@@ -135,6 +138,33 @@ class Printer:
                 raise RefusedError(f"{s.row.name} stands outside of a block")
         raise TypeError(s)
 
+    def _row_over_its_input(self, s: For, pad: str) -> list[str]:
+        """C for a loop that copies a row of an input to an output, which may lie over it; none for others.
+
+        It copies words, as clang does by itself only where `restrict` says that they lie apart.
+        """
+        if not isinstance(s.body, Assign) or not isinstance(s.body.value, Access) or s.early or s.step != 1:
+            return []
+        sides = s.body.target, s.body.value
+        to, source = (self.buffers[side.buffer] for side in sides)
+        if (to.memory, source.memory) != ("out", "in") or to.dtype != source.dtype or not overlaps(self.program):
+            return []
+        together = _COPIED // BYTES[to.dtype]
+        whole = s.extent // together * together
+        if not whole or any(self.buffers[side.buffer].address(side.index)[s.var] != 1 for side in sides):
+            return []
+        target, read = map(self._place, sides)
+        lines = [
+            f"{pad}for (int32_t {s.var} = 0; {s.var} < {whole}; {s.var} += {together}) {{",
+            f"{pad}  uint32_t words[{_COPIED // 4}];",
+            f"{pad}  __builtin_memcpy(words, &{read}, {_COPIED});",
+            f"{pad}  __builtin_memcpy(&{target}, words, {_COPIED});",
+            f"{pad}}}",
+        ]
+        if whole < s.extent:
+            lines.append(f"{pad}for (int32_t {s.var} = {whole}; {s.var} < {s.extent}; {s.var} += 1) {target} = {read};")
+        return lines
+
     def _declared(self, s: Alloc, depth: int) -> list[str]:
         b, pad = s.buffer, "  " * depth
         if not b.in_registers:
@@ -150,6 +180,8 @@ class Printer:
             return [f"{pad}{{", *self._vectors(s, depth + 1), f"{pad}}}"]
         self._loops[s.var] = s
         body = self._times_over(s.iterations, partial(self._iteration, s, depth + 1))
+        if copied := self._row_over_its_input(s, pad):
+            return copied
         if s.iterations == 1:
             return [f"{pad}{{", f"{pad}  const int32_t {s.var} = 0;", *body, f"{pad}}}"]
         first = [f"{pad}  const int32_t {s.var} = {name} < {s.last} ? {name} : {s.last};"] if early else []

@@ -80,6 +80,13 @@ def test_cores_without_vectors_compute_the_same(tmp_path, bench):
         assert not [str(outcome) for outcome in found if not outcome.exact], name
 
 
+def test_rows_that_may_lie_over_their_input_are_copied_by_words(tmp_path):
+    cut = {"slice": lambda g: g.slice(g.input((1, 9, 10, 16)), (0, 0, 1, 0), (1, 9, 9, 16))}
+    found = outcomes_of(cut, ("movement",), tmp_path, bench=M4)["slice"]
+    assert all(outcome.exact and outcome.case.source.in_place for outcome in found)
+    assert min(outcome.instructions for outcome in found) < 9 * 9 * 16
+
+
 def test_steps_tree_and_c_of_one_transpose_stay_what_they_are():
     transposed = CopyBox.of(0, 0, 0, [CopyAxis(3, 32, 1), CopyAxis(32, 1, 3)])
     what = VectorMovement((transposed,), (96,), 96, "i8", None)
