@@ -71,9 +71,13 @@ class _Canonical:
     def offsets(self) -> dict[str, int]:
         return scratch_offsets(self.program)
 
+    @cached_property
+    def with_zeros(self) -> dict[str, int]:
+        return _with_zeros(self.program)
+
     def _declared(self, b: Buffer) -> str:
         self.buffers[b.name] = b
-        where = self.offsets[b.name] if b.memory == "scratch" else _elements(self.program, b)
+        where = self.offsets[b.name] if b.memory == "scratch" else self.with_zeros.get(b.name, b.size)
         return f"{self._name(b.name)} {b.dtype} {where} {b.memory}"
 
     def _name(self, name: str) -> str:
@@ -138,16 +142,13 @@ def _numbered(program: Program) -> list[np.ndarray]:
             found[step.name] = packed(step, source)
         elif step.sources[0] in found:
             found[step.name] = found[step.sources[0]]
-    constants = constants_of(program)
+    constants, sizes = constants_of(program), _with_zeros(program)
     arrays = [found[b.name].ravel() if b.name in found else np.arange(1, b.size + 1) for b in constants]
-    return [np.pad(array, (0, _elements(program, b) - b.size)) for array, b in zip(arrays, constants, strict=True)]
+    return [np.pad(array, (0, sizes[b.name] - b.size)) for array, b in zip(arrays, constants, strict=True)]
 
 
-def _elements(program: Program, b: Buffer) -> int:
-    """The elements of a buffer, with the zeros behind a constant, up to where the next one lies."""
-    constants = constants_of(program)
-    if b.memory != "const" or b is constants[-1]:
-        return b.size
-    offsets = constant_offsets(program)
-    behind = constants[constants.index(b) + 1]
-    return (offsets[behind.name] - offsets[b.name]) // BYTES[b.dtype]
+def _with_zeros(program: Program) -> dict[str, int]:
+    """The elements of constants, with the zeros behind each, up to where the next one lies."""
+    constants, offsets = constants_of(program), constant_offsets(program)
+    ends = [*(offsets[b.name] for b in constants[1:]), *(offsets[b.name] + b.bytes for b in constants[-1:])]
+    return {b.name: (end - offsets[b.name]) // BYTES[b.dtype] for b, end in zip(constants, ends, strict=True)}

@@ -74,12 +74,13 @@ class Printer:
         self._counted, self._times, self._loops = [0.0, 0.0], 1.0, dict[str, For]()
         self._read, self._held, self._free = set[str](), 0, _FREE_LOW if baseline else _FREE
         self._load = decoder(pipeline)("ldr", "r0, [r1]", 2).timing.occupancy if pipeline else 1
+        self._apart = not overlaps(program)
         self.text = self._unit()
         self.instructions, self.cycles = map(round, self._counted)
 
     def _unit(self) -> str:
         tensors = [b for b in self.program.arguments if b.memory in ("in", "out")]
-        apart = "" if overlaps(self.program) else "restrict "
+        apart = "restrict " if self._apart else ""
         arguments = [f"{'const ' * (b.memory == 'in')}{_TYPES[b.dtype]} *{apart}{b.name}" for b in tensors]
         lines = self._print(self.body, 1)
         return "\n".join(
@@ -143,15 +144,21 @@ class Printer:
 
         It copies words, as clang does by itself only where `restrict` says that they lie apart.
         """
-        if not isinstance(s.body, Assign) or not isinstance(s.body.value, Access) or s.early or s.step != 1:
+        if (
+            self._apart
+            or not isinstance(s.body, Assign)
+            or not isinstance(s.body.value, Access)
+            or s.early
+            or s.step != 1
+        ):
             return []
         sides = s.body.target, s.body.value
         to, source = (self.buffers[side.buffer] for side in sides)
-        if (to.memory, source.memory) != ("out", "in") or to.dtype != source.dtype or not overlaps(self.program):
+        if (to.memory, source.memory) != ("out", "in") or to.dtype != source.dtype:
             return []
         together = _COPIED // BYTES[to.dtype]
         whole = s.extent // together * together
-        if not whole or any(self.buffers[side.buffer].address(side.index)[s.var] != 1 for side in sides):
+        if not whole or any(b.address(side.index)[s.var] != 1 for b, side in zip((to, source), sides, strict=True)):
             return []
         target, read = map(self._place, sides)
         lines = [
