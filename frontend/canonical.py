@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_structure
 
 import tosaic.frontend.torchao_import  # noqa: F401  registers the ops below
 from tosaic.frontend.masks import MASKED
+from tosaic.frontend.recurrent_shapes import shapes_without_steps
 from tosaic.support.errors import ModelError
 
 _QD = torch.ops.quantized_decomposed
@@ -108,13 +109,14 @@ def _run_decompositions(
     graphs = [part.graph for part in program.graph_module.modules() if isinstance(part, GraphModule)]
     named = {node.target for graph in graphs for node in graph.nodes}
     ops = [op for op in named.union(whole, taken_apart) if isinstance(op, OpOverload) and _is_preservable_cia_op(op)]
-    return _decompose_exported_program(
-        program,
-        cia_to_decomp={op: taken_apart.get(op, _special_op_to_preserve_cia) for op in ops},
-        python_decomp_table={op: made for op, made in taken_apart.items() if op not in ops},
-        joint_loss_index=None,
-        decompose_custom_triton_ops=False,
-    )
+    with shapes_without_steps():
+        return _decompose_exported_program(
+            program,
+            cia_to_decomp={op: taken_apart.get(op, _special_op_to_preserve_cia) for op in ops},
+            python_decomp_table={op: made for op, made in taken_apart.items() if op not in ops},
+            joint_loss_index=None,
+            decompose_custom_triton_ops=False,
+        )
 
 
 def _with_views(program: ExportedProgram) -> ExportedProgram:

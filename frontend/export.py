@@ -23,6 +23,7 @@ from torch.utils import _pytree as pytree
 from tosaic.frontend.canonical import complete_arguments
 from tosaic.frontend.interface import Call
 from tosaic.frontend.origin import origin
+from tosaic.frontend.recurrent_shapes import shapes_without_steps
 from tosaic.support.errors import Advice, ModelError, reason
 
 _FOREIGN = re.compile(r"Found <class '(?:[^']*\.)?(?P<name>\w+)'> in output")
@@ -46,7 +47,7 @@ def export(module: nn.Module, example: Call) -> ExportedProgram:
             hint="give the nn.Module that it was made from, or what torch.export.export makes of that",
         )
     try:
-        with warnings.catch_warnings(), _evaluating(module), _silent_export():
+        with warnings.catch_warnings(), _evaluating(module), _silent_export(), shapes_without_steps():
             warnings.simplefilter("ignore")
             return torch.export.export(module, *example)
     except ModelError:

@@ -4,11 +4,15 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch._decomp import decompositions
+from torch._dispatch.python import enable_python_dispatcher
 
 from tosaic.backends.reference import evaluate
 from tosaic.compiler.accuracy import interface_quantizations
 from tosaic.compiler.layers import check_layers, measure_layers, told
 from tosaic.frontend import Capture, capture, import_program, quantize
+from tosaic.frontend.export import export
+from tosaic.frontend.recurrent_shapes import shapes_without_steps
 from tosaic.passes import FloatsLeft, run_phases
 from tosaic.support.functions import returned
 from tosaic.support.loops import LOOP
@@ -122,6 +126,38 @@ def results(module, inputs):
 def limits(value):
     bits = value.type.element_type.width
     return -(1 << bits - 1), (1 << bits - 1) - 1
+
+
+SHAPES = {
+    "gru": made("GRU"),
+    "two samples, steps first": MODELS["two samples"][0],
+    "both directions of two layers": MODELS["both directions of two layers"][0],
+    "lstm, projected": MODELS["projected"][0],
+    "lstm, both directions": made("LSTM", bidirectional=True),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_torch_learns_the_shapes_without_a_step(name, monkeypatch):
+    """Shapes and strides are those of the layer's results."""
+    model, inputs = SHAPES[name]
+    steps = []
+    monkeypatch.setattr(decompositions, "_rnn_helper", lambda *arguments, **_: steps.append(arguments))
+    program = export(model, (inputs, {}))
+    assert not steps
+    results = [node.meta["val"] for node in program.graph.output_node().args[0]]
+    with torch.no_grad():
+        expected = model(*inputs)
+    assert [(one.shape, one.stride()) for one in results] == [(one.shape, one.stride()) for one in expected]
+
+
+def test_a_layer_of_constants_is_computed():
+    """Where a layer reads no input, torch knows its result as it traces the model."""
+    with shapes_without_steps(), enable_python_dispatcher(), torch.no_grad():
+        model, inputs = SHAPES["gru"]
+        results = model(*inputs)
+    with torch.no_grad():
+        assert all(torch.allclose(got, want) for got, want in zip(results, model(*inputs), strict=True))
 
 
 def test_weights_are_there_once():
