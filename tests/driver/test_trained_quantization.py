@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
-from torchao.quantization.pt2e import move_exported_model_to_eval
+from torchao.quantization.pt2e import move_exported_model_to_eval, qat_utils
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_qat_pt2e
 from torchao.testing.pt2e._xnnpack_quantizer import XNNPACKQuantizer, get_symmetric_quantization_config
 
@@ -30,7 +32,20 @@ def data(count: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Te
 
 
 @pytest.fixture(scope="module")
-def trained() -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
+def two_axes():
+    """torchao traces patterns of each kind of convolution, for seconds, also of those that the network has not."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("_fuse_conv_bn_qat_helper", "_fold_conv_bn_qat_helper"):
+            patch.setattr(qat_utils, name, partial(_of_two_axes, getattr(qat_utils, name)))
+        yield
+
+
+def _of_two_axes(change, module, convolution, *arguments, **options):
+    return change(module, convolution, *arguments, **options) if convolution is nn.functional.conv2d else module
+
+
+@pytest.fixture(scope="module")
+def trained(two_axes) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
     """A network after training with fake quantization, converted; fresh samples and their classes."""
     torch.manual_seed(0)
     generator = torch.Generator().manual_seed(0)
