@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tosaic.backends.cortex_m.program.copied_rows import TOGETHER
 from tosaic.backends.cortex_m.program.kernel import Knobs
 from tosaic.backends.cortex_m.program.movement import FILL, CopyAxis, CopyBox, loops_of_box, movement
+from tosaic.backends.cortex_m.program.overlap import overlaps
 from tosaic.backends.cortex_m.program.sketches.movement import MovedBox, alike, moved, written_out
 from tosaic.backends.cortex_m.program.tree import BYTES, REGISTERS, Program, RefusedError
 from tosaic.backends.target import Core
@@ -66,7 +68,8 @@ class PlainMovement(_Movement):
         yield from self._rows({name for pair in pairs for name in pair}, int(knobs["unroll"]))
 
     def _rows(self, merged: Container[str], count: int) -> Iterator[str]:
-        """Rows of so many elements written out, and of longer ones what the compiler does not know as copies."""
+        """Rows of so many elements written out, and of longer ones what the compiler does not know as copies. Those
+        that may lie over their input are copied by words."""
         rows = [(loops_of_box(n, box)[-1], box) for n, box in enumerate(self.boxes) if box.axes]
         chosen = [(name, box.axes[-1].extent) for name, box in rows if count >= box.axes[-1].extent or not box.run]
         chosen = [(name, extent) for name, extent in chosen if count > 1 and name not in merged]
@@ -74,6 +77,12 @@ class PlainMovement(_Movement):
             raise RefusedError(f"there are no rows of {count}")
         for name, extent in chosen:
             yield from written_out(name, extent, count)
+        if not overlaps(self.program()):
+            return
+        for name, box in rows:
+            whole = box.run and box.argument is not None and box.axes[-1].extent * BYTES[self.dtype] >= TOGETHER
+            if whole and (name, box.axes[-1].extent) not in chosen:
+                yield f"words({name})"
 
     def cost(self, knobs: Knobs) -> float:
         return _WRITTEN_OUT.index(int(knobs["unroll"])) / 4 + (knobs.get("loops") == "apart")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from tosaic.backends.cortex_m.isa.isa import registers_of, rows_on
 from tosaic.backends.cortex_m.program.affine import Affine
+from tosaic.backends.cortex_m.program.copied_rows import copied_row
 from tosaic.backends.cortex_m.program.legal import bounds_of
 from tosaic.backends.cortex_m.program.names import is_free
 from tosaic.backends.cortex_m.program.rewriting import (
@@ -55,6 +56,8 @@ def check(program: Program, core: Core) -> None:
     _in_scope(program.body, {b.name for b in program.arguments})
     for s, around in under(program.body):
         match s:
+            case For(kind="words"):
+                copied_row(s, program.buffers)
             case For() if s.kind in BLOCKS:
                 _instructions_only(s)
                 _memory_apart(program, s)

@@ -9,6 +9,7 @@ from tosaic.backends.cortex_m.kernel import weights_at
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.assembly import Assembly, assembled, register
 from tosaic.backends.cortex_m.program.branches import share_of
+from tosaic.backends.cortex_m.program.copied_rows import TOGETHER, copied_row
 from tosaic.backends.cortex_m.program.list_scheduler import cycles_of
 from tosaic.backends.cortex_m.program.memory import constant_offsets, scratch_offsets, weights_of
 from tosaic.backends.cortex_m.program.ops import LOOKUP, OPS
@@ -44,8 +45,6 @@ _FREE, _FREE_LOW = 10, 5
 """Registers that C has for values beside pointers and counters, and those that instructions of 16 bits reach."""
 _LOOP = 3
 """Instructions of an iteration of a loop of C."""
-_COPIED = 16
-"""Bytes of a row that are read before they are written, where it may lie over its input."""
 _CONDITION = 2
 """Instructions of a condition of C, which takes half of a branch beside them."""
 _LONG = 32
@@ -74,13 +73,12 @@ class Printer:
         self._counted, self._times, self._loops = [0.0, 0.0], 1.0, dict[str, For]()
         self._read, self._held, self._free = set[str](), 0, _FREE_LOW if baseline else _FREE
         self._load = decoder(pipeline)("ldr", "r0, [r1]", 2).timing.occupancy if pipeline else 1
-        self._apart = not overlaps(program)
         self.text = self._unit()
         self.instructions, self.cycles = map(round, self._counted)
 
     def _unit(self) -> str:
         tensors = [b for b in self.program.arguments if b.memory in ("in", "out")]
-        apart = "restrict " if self._apart else ""
+        apart = "" if overlaps(self.program) else "restrict "
         arguments = [f"{'const ' * (b.memory == 'in')}{_TYPES[b.dtype]} *{apart}{b.name}" for b in tensors]
         lines = self._print(self.body, 1)
         return "\n".join(
@@ -139,38 +137,23 @@ class Printer:
                 raise RefusedError(f"{s.row.name} stands outside of a block")
         raise TypeError(s)
 
-    def _row_over_its_input(self, s: For, pad: str) -> list[str]:
-        """C for a loop that copies a row of an input to an output, which may lie over it; none for others.
-
-        It copies words, as clang does by itself only where `restrict` says that they lie apart.
-        """
-        if (
-            self._apart
-            or not isinstance(s.body, Assign)
-            or not isinstance(s.body.value, Access)
-            or s.early
-            or s.step != 1
-        ):
-            return []
-        sides = s.body.target, s.body.value
-        to, source = (self.buffers[side.buffer] for side in sides)
-        if (to.memory, source.memory) != ("out", "in") or to.dtype != source.dtype:
-            return []
-        together = _COPIED // BYTES[to.dtype]
-        whole = s.extent // together * together
-        if not whole or any(b.address(side.index)[s.var] != 1 for b, side in zip((to, source), sides, strict=True)):
-            return []
-        target, read = map(self._place, sides)
+    def _words(self, s: For, pad: str) -> list[str]:
+        """C for a loop that copies several words at a time: they are read before any of them is written."""
+        target, source = copied_row(s, self.buffers)
+        to, read = self._place(target), self._place(source)
+        together = TOGETHER // BYTES[self.buffers[target.buffer].dtype]
+        whole, words = s.extent // together * together, TOGETHER // 4
+        for times, moved in ((whole // together, words), (s.extent - whole, 1)):
+            self._took(times * (_LOOP + 2 * moved), times * (_LOOP + moved * (1 + self._load)))
         lines = [
             f"{pad}for (int32_t {s.var} = 0; {s.var} < {whole}; {s.var} += {together}) {{",
-            f"{pad}  uint32_t words[{_COPIED // 4}];",
-            f"{pad}  __builtin_memcpy(words, &{read}, {_COPIED});",
-            f"{pad}  __builtin_memcpy(&{target}, words, {_COPIED});",
+            f"{pad}  uint32_t words[{words}];",
+            f"{pad}  __builtin_memcpy(words, &{read}, {TOGETHER});",
+            f"{pad}  __builtin_memcpy(&{to}, words, {TOGETHER});",
             f"{pad}}}",
         ]
-        if whole < s.extent:
-            lines.append(f"{pad}for (int32_t {s.var} = {whole}; {s.var} < {s.extent}; {s.var} += 1) {target} = {read};")
-        return lines
+        rest = f"{pad}for (int32_t {s.var} = {whole}; {s.var} < {s.extent}; {s.var} += 1) {to} = {read};"
+        return [*lines, *([rest] if whole < s.extent else [])]
 
     def _declared(self, s: Alloc, depth: int) -> list[str]:
         b, pad = s.buffer, "  " * depth
@@ -185,10 +168,10 @@ class Printer:
         name = f"{s.var}_" if early else s.var
         if s.kind == "hardware_loop":
             return [f"{pad}{{", *self._vectors(s, depth + 1), f"{pad}}}"]
+        if s.kind == "words":
+            return self._words(s, pad)
         self._loops[s.var] = s
         body = self._times_over(s.iterations, partial(self._iteration, s, depth + 1))
-        if copied := self._row_over_its_input(s, pad):
-            return copied
         if s.iterations == 1:
             return [f"{pad}{{", f"{pad}  const int32_t {s.var} = 0;", *body, f"{pad}}}"]
         first = [f"{pad}  const int32_t {s.var} = {name} < {s.last} ? {name} : {s.last};"] if early else []

@@ -101,7 +101,7 @@ class Op:
 
 Value: TypeAlias = "Access | Op | int"
 
-Kind = Literal["each", "unroll", "block", "hardware_loop"]
+Kind = Literal["each", "unroll", "words", "block", "hardware_loop"]
 BLOCKS = ("block", "hardware_loop")
 """The kinds of loops whose iterations are assembly."""
 
@@ -112,8 +112,9 @@ class For:
 
     Args:
         early: a last iteration that would pass the end starts early, and repeats work.
-        kind: `each` is a loop of C, and `unroll` is written out. An iteration of a `block` is one block of assembly. A
-            `hardware_loop` is one inside of a block, or a block alone.
+        kind: `each` is a loop of C, and `unroll` is written out. `words` copies neighbors, several words at a time. An
+            iteration of a `block` is one block of assembly. A `hardware_loop` is one inside of a block, or a block
+            alone.
         ahead: of a hardware loop, how many loads that open an iteration are executed in the iteration before; or the
             buffer up to whose last element all is.
     """

@@ -11,6 +11,7 @@ from golden_files import assert_golden_text
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.kernels.movement_sketch import VectorMovement
 from tosaic.backends.cortex_m.program.kernel import of_schedule
+from tosaic.backends.cortex_m.program.schedule import Step
 from tosaic.backends.cortex_m.program.movement import CopyAxis, CopyBox
 from tosaic.backends.cortex_m.program.text import listing
 from tosaic.tuner.space import Schedule
@@ -85,6 +86,8 @@ def test_rows_that_may_lie_over_their_input_are_copied_by_words(tmp_path):
     found = outcomes_of(cut, ("movement",), tmp_path, bench=M4)["slice"]
     assert all(outcome.exact and outcome.case.source.in_place for outcome in found)
     assert min(outcome.instructions for outcome in found) < 9 * 9 * 16
+    task = task_of(cut["slice"], ("movement",), M4.core)
+    assert Step("words", ("b0b",)) in task.trace(task.default())
 
 
 def test_steps_tree_and_c_of_one_transpose_stay_what_they_are():

@@ -1,9 +1,11 @@
-"""Primitives on loops of assembly: block, and those that a core iterates by itself: hardware_loop, hoist, pipeline."""
+"""Primitives on how loops are executed: words, block, and those that a core iterates by itself: hardware_loop, hoist,
+pipeline."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from tosaic.backends.cortex_m.program.copied_rows import copied_row
 from tosaic.backends.cortex_m.program.primitives.loops import plain, with_loop
 from tosaic.backends.cortex_m.program.rewriting import around_of, mapped, touches, written_by
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive
@@ -43,6 +45,22 @@ class Block(Primitive):
         if not any(isinstance(s, Instr) for s in walk(loop.body)):
             raise RefusedError(f"`{loop.var}` holds no instruction")
         return with_loop(program, loop, replace(loop, body=mapped(loop.body, unrolled), kind="block"))
+
+
+@PRIMITIVES.register
+class Words(Primitive):
+    """`words(x)`: a loop that copies neighbors reads several words of them before it writes these.
+
+    A compiler does so by itself only where the buffers cannot lie over each other.
+    """
+
+    name = "words"
+    takes = ("plain",)
+
+    def apply(self, program: Program, *arguments: Argument) -> Program:
+        loop = plain(program.loop(str(arguments[0])))
+        copied_row(loop, program.buffers)
+        return with_loop(program, loop, replace(loop, kind="words"))
 
 
 @PRIMITIVES.register
