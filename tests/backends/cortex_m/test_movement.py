@@ -11,8 +11,8 @@ from golden_files import assert_golden_text
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.kernels.movement_sketch import VectorMovement
 from tosaic.backends.cortex_m.program.kernel import of_schedule
-from tosaic.backends.cortex_m.program.schedule import Step
 from tosaic.backends.cortex_m.program.movement import CopyAxis, CopyBox
+from tosaic.backends.cortex_m.program.schedule import Step
 from tosaic.backends.cortex_m.program.text import listing
 from tosaic.tuner.space import Schedule
 
