@@ -116,25 +116,24 @@ def _with_feedback(rows: Tensor, products: Tensor, scales: Tensor, limits: tuple
     """Rows [groups, outputs, K] rounded to multiples of their scales, of the same shape."""
     energy = products.diagonal(dim1=1, dim2=2)
     order = energy.argsort(1, descending=True)
-    rows, scales = (each.gather(2, order[:, None].expand_as(rows)) for each in (rows, scales))
+    # Weights of one input, which are rounded at once, lie together.
+    waiting, steps = (each.mT.gather(1, order[:, :, None].expand_as(each.mT)) for each in (rows, scales))
     products = products.gather(1, order[:, :, None].expand_as(products))
     products = products.gather(2, order[:, None].expand_as(products))
     inverse = torch.cholesky_inverse(torch.linalg.cholesky(products))
     factor = torch.linalg.cholesky(inverse, upper=True)
-    rounded = torch.empty_like(rows)
-    kept = rows.abs() >= _NOTHING * scales
-    for first in range(0, rows.shape[2], _BLOCK):
+    kept = waiting.abs() >= _NOTHING * steps
+    rounded = torch.empty_like(waiting)
+    for first in range(0, waiting.shape[1], _BLOCK):
         block = slice(first, first + _BLOCK)
-        inside = factor[:, block, block]
-        waiting, errors = rows[:, :, block].clone(), torch.empty_like(rows[:, :, block])
-        for index in range(waiting.shape[2]):
-            column = waiting[:, :, index : index + 1]
-            here = slice(first + index, first + index + 1)
-            step = scales[:, :, here]
-            rounded[:, :, here] = (column / step).round().clamp(*limits) * step * kept[:, :, here]
-            left = column - rounded[:, :, here]
-            errors[:, :, index : index + 1] = left / inside[:, index : index + 1, index : index + 1]
-            waiting[:, :, index:] -= errors[:, :, index : index + 1] * inside[:, index : index + 1, index:]
-        rows[:, :, first + _BLOCK :] -= errors @ factor[:, block, first + _BLOCK :]
-    back = order.argsort(1)[:, None].expand_as(rounded)
-    return rounded.gather(2, back)
+        inside = factor[:, block, block].mT.contiguous()
+        errors = torch.empty_like(waiting[:, block])
+        for index in range(errors.shape[1]):
+            one = slice(first + index, first + index + 1)
+            here = torch.baddbmm(waiting[:, one], inside[:, index : index + 1, :index], errors[:, :index], alpha=-1)
+            step = steps[:, one]
+            rounded[:, one] = (here / step).round_().clamp_(*limits).mul_(step).mul_(kept[:, one])
+            errors[:, index] = ((here - rounded[:, one]) / inside[:, index : index + 1, index : index + 1]).squeeze(1)
+        behind = slice(first + _BLOCK, None)
+        waiting[:, behind].baddbmm_(factor[:, block, behind].mT, errors, alpha=-1)
+    return rounded.gather(1, order.argsort(1)[:, :, None].expand_as(rounded)).mT

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -19,8 +19,24 @@ _LEAST = 0.25
 FOLDS = 4
 """Parts of the samples, each of which is fresh data for the others."""
 _HEADROOM = (1.0, 1.05, 1.1, 1.2, 1.35, 1.5, 2.0)
-_Trained: TypeAlias = Sequence[tuple[tuple[float, float], Tensor]]
 _OF_ZEROS = 2.0**-16  # the scale of a tensor that calibration shows as zeros alone
+_MUCH = 4096  # values, of which it pays to count those alone that differ from what was seen before
+_FEW = 0.25  # of them, that differ in a state which is written by rows
+
+
+class _Counted(NamedTuple):
+    """A tensor, and how many of its values are in each bin of [-2^exponent, 2^exponent]."""
+
+    values: Tensor
+    counts: Tensor
+    exponent: int
+
+
+class _HeldBack(NamedTuple):
+    """The noise of the folds, each in the range that the others give, with the headroom that leaves least."""
+
+    noise: float
+    headroom: float
 
 
 class RangeObserver(ObserverBase):
@@ -64,8 +80,10 @@ class RangeObserver(ObserverBase):
         self.counts = torch.zeros(_BINS, dtype=torch.float64)
         self.folds = torch.zeros(FOLDS, _BINS, dtype=torch.float64)
         self.fold: int | None = None
+        self._before: _Counted | None = None
+        self._changes = True  # in small parts, as far as is known
         self._chosen: tuple[float, float] | None = None
-        self._known: tuple[_Trained, float] | None = None
+        self._known: _HeldBack | None = None
 
     # torchao's base class returns None where its own observers return these.
     def forward(self, x: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -75,12 +93,11 @@ class RangeObserver(ObserverBase):
             ValueError: it holds NaN or infinity.
         """
         if x.numel():
-            seen = self.seen(x)
-            low, high = (value.item() for value in torch.aminmax(seen))
-            if not math.isfinite(low + high):
-                raise ValueError("it holds NaN or infinity")
-            if low < 0 or high > 0:
-                self._count(seen, low, high)
+            seen = self.seen(x).detach()
+            if self._changes and seen.numel() >= _MUCH:
+                self._count_changes(seen)
+            else:
+                self._count(self._counted(seen))
         return x
 
     def seen(self, x: Tensor) -> Tensor:
@@ -89,15 +106,45 @@ class RangeObserver(ObserverBase):
             x = x.maximum(x.amax(self.axis, keepdim=True) - self.depth)
         return x.clamp(self.floor, self.ceiling) if self.floor > -math.inf else x
 
-    def _count(self, seen: Tensor, low: float, high: float) -> None:
+    def _count_changes(self, seen: Tensor) -> None:
+        """Count a tensor of which the one before may have the most: of a state, that was written in a few rows."""
+        before, self._before = self._before, None
+        if before is None or before.values.shape != seen.shape:
+            counts = self._counted(seen)
+        else:
+            places = (seen != before.values).flatten().nonzero().squeeze(1)
+            self._changes = len(places) < _FEW * seen.numel()
+            if self._changes and len(places):
+                added = self._counted(seen.flatten()[places])
+                gone = self._in_bins(before.values.flatten()[places])
+                counts = before.counts - gone + added if self.exponent == before.exponent else self._in_bins(seen)
+            else:
+                counts = before.counts if self._changes else self._counted(seen)
+        if self._changes:
+            self._before = _Counted(seen, counts, self.exponent)
+        self._count(counts)
+
+    def _counted(self, seen: Tensor) -> Tensor:
+        """How many values are in each bin, where all have one."""
+        low, high = (value.item() for value in torch.aminmax(seen))
+        if not math.isfinite(low + high):
+            raise ValueError("it holds NaN or infinity")
+        if not (low < 0 or high > 0):
+            return torch.zeros_like(self.counts)
         self._widen(max(-low, high))
         self.low, self.high = min(self.low, low), max(self.high, high)
+        return self._in_bins(seen)
+
+    def _in_bins(self, seen: Tensor) -> Tensor:
         reach = 2.0**self.exponent
-        values = seen.detach().numpy().ravel()
+        values = seen.numpy().ravel()
         places = (values if 2**-64 < reach < 2**64 else values.astype(np.float64)) + reach
         bins = np.minimum((places * (_BINS / (2 * reach))).astype(np.int32), _BINS - 1)
         counts = torch.from_numpy(np.bincount(bins, minlength=_BINS))
         counts[_BINS // 2] -= values.size - np.count_nonzero(values)
+        return counts
+
+    def _count(self, counts: Tensor) -> None:
         self.counts += counts
         if self.fold is not None:
             self.folds[self.fold] += counts
@@ -107,35 +154,36 @@ class RangeObserver(ObserverBase):
         """How much more noise the samples of each fold have in the range that the others give than in that of all."""
         if not self._has_folds:
             return 0.0
-        whole, (trained, headroom) = self._range(), self._held_back()
-        apart = sum(self._noise(headroom * low, headroom * high, fold) for (low, high), fold in trained)
-        known = sum(self._noise(headroom * whole[0], headroom * whole[1], fold) for fold in self.folds)
+        (low, high), (apart, headroom) = self._range(), self._held_back()
+        known = self._noise([headroom * low], [headroom * high], self.folds.sum(0)).item()
         return 10 * math.log10(apart / known) if apart and known else 0.0
 
     @property
     def headroom(self) -> float:
         """The factor of the range that loses least on samples which did not give the range."""
-        return self._held_back()[1] if self._has_folds else 1.0
+        return self._held_back().headroom if self._has_folds else 1.0
 
     @property
     def _has_folds(self) -> bool:
         return bool((self.folds.sum(1) > 0).all())
 
-    def _held_back(self) -> tuple[_Trained, float]:
-        """For each fold the range that the others give, and what is counted in it; and the headroom."""
+    def _held_back(self) -> _HeldBack:
         if self._known is None:
-            trained = [(self._range(self.counts - fold), fold) for fold in self.folds]
-            costs = {h: sum(self._noise(h * low, h * high, fold) for (low, high), fold in trained) for h in _HEADROOM}
-            self._known = trained, min(costs, key=lambda h: costs[h])
+            noises = []
+            for fold in self.folds:
+                low, high = self._range(self.counts - fold)
+                noises.append(self._noise([h * low for h in _HEADROOM], [h * high for h in _HEADROOM], fold))
+            noise = sum(noises[1:], noises[0])
+            best = int(noise.argmin())
+            self._known = _HeldBack(noise[best].item(), _HEADROOM[best])
         return self._known
 
-    def _noise(self, low: float, high: float, counts: Tensor) -> float:
-        """The expected squared error of counted values in a range."""
-        centers = self._centers()
-        below, above = counts.new_tensor([-low]), counts.new_tensor([high])
-        clipped = _beyond(centers, counts.flip(0), below) + _beyond(centers, counts, above)
+    def _noise(self, lows: Sequence[float], highs: Sequence[float], counts: Tensor) -> Tensor:
+        """The expected squared error of counted values in each of several ranges."""
+        low, high, centers = counts.new_tensor(lows), counts.new_tensor(highs), self._centers()
+        clipped = _beyond(centers, counts.flip(0), -low) + _beyond(centers, counts, high)
         step = (high - low) / (self.quant_max - self.quant_min)
-        return step**2 / 12 * counts.sum().item() + clipped.item()
+        return step**2 / 12 * counts.sum() + clipped
 
     def _centers(self) -> Tensor:
         """Of the bins."""
@@ -249,8 +297,8 @@ def _in_pairs(counts: Tensor) -> Tensor:
 
 def _beyond(centers: Tensor, counts: Tensor, limits: Tensor) -> Tensor:
     """For each limit the sum of count * (center - limit)^2 over the ascending centers above it."""
-    moments = [counts * centers**power for power in range(3)]
-    above = [torch.cat([moment.flip(0).cumsum(0).flip(0), moment.new_zeros(1)]) for moment in moments]
+    moments = counts * torch.stack([torch.ones_like(centers), centers, centers**2])
+    above = torch.nn.functional.pad(moments.flip(1).cumsum(1).flip(1), (0, 1))
     first = torch.searchsorted(centers, limits.contiguous(), right=True)
-    total, mean, square = (column[first] for column in above)
+    total, mean, square = above[:, first]
     return square - 2 * limits * mean + limits.square() * total
