@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import random
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -73,8 +75,19 @@ _ORDERS: tuple[Order, ...] = (
 
 def best_placements(
     blocks: Sequence[LiveBlock], leads: Leads, capacities: Sequence[int], enough: int = 0
-) -> list[PlacedBlock] | None:
+) -> Sequence[PlacedBlock] | None:
     """The smallest plan found, or the first of `enough` bytes or less; None where none fits."""
+    return _best_placements(tuple(blocks), tuple(leads.items()), tuple(capacities), enough)
+
+
+@lru_cache(maxsize=16)
+def _best_placements(
+    blocks: tuple[LiveBlock, ...],
+    pairs: tuple[tuple[tuple[str, str], int | None], ...],
+    capacities: tuple[int, ...],
+    enough: int,
+) -> tuple[PlacedBlock, ...] | None:
+    leads = dict(pairs)
     # Blocks that few memories may hold go first, so that no other block takes their only place.
     candidates = [sorted(sorted(blocks, key=order), key=lambda block: block.memories) for order in _ORDERS]
     candidates += [_outputs_first(order, leads) for order in candidates] if any(leads.values()) else []
@@ -97,7 +110,7 @@ def best_placements(
             for other in others:
                 if best.score > bound:
                     best = min(best, _climb(other, sizes, leads, meetings, bound, _OTHER_ROUNDS), key=_by_score)
-            return best.placed if all(p.end <= capacities[p.memory] for p in best.placed) else None
+            return tuple(best.placed) if all(p.end <= capacities[p.memory] for p in best.placed) else None
     return None
 
 
@@ -141,14 +154,22 @@ def _outputs_first(order: Sequence[LiveBlock], leads: Leads) -> list[LiveBlock]:
 
 
 def _first_fit(
-    order: Iterable[LiveBlock], capacities: Sequence[int], leads: Leads, meetings: Meetings, down: bool
+    order: Iterable[LiveBlock],
+    capacities: Sequence[int],
+    leads: Leads,
+    meetings: Meetings,
+    down: bool,
+    worst: tuple[float, int] = (math.inf, 0),
 ) -> list[PlacedBlock] | None:
-    """Each block in turn at the lowest free offset of the first memory with room; None where one has none.
+    """Each block in turn at the lowest free offset of the first memory with room; None where one has none, or once the
+    score of all together is known to be beyond the worst.
 
     With `down` at the highest, below a top that is found so. Then an output that begins before its input, and is the
     input of the next, lies below it, however long the chain.
     """
     placed: dict[str, PlacedBlock] = {}
+    cost, ends = 0.0, [0] * len(capacities)
+    spare = ALIGNMENT * len(capacities) if down else 0  # by which a memory may end lower once turned
     for block in order:
         rivals = [placed[name] for name in meetings[block.name] if name in placed]
         for memory in range(min(block.memories, len(capacities))):
@@ -157,6 +178,9 @@ def _first_fit(
                 placed[block.name] = PlacedBlock(block, memory, offset)
                 break
         else:
+            return None
+        cost, ends[memory] = cost + block.cost(memory), max(ends[memory], offset + block.size)
+        if (cost, sum(ends) - spare) > worst:
             return None
     found = list(placed.values())
     return _turned(found) if down else found
@@ -177,22 +201,20 @@ def _address(block: LiveBlock, offset: int, down: bool) -> int:
 
 def _lowest(block: LiveBlock, rivals: Sequence[PlacedBlock], leads: Leads, down: bool) -> int:
     """The lowest offset at which a block harms no rival."""
-    apart, led, starts = list[tuple[int, int]](), list[PlacedBlock](), {0}
-    for rival in rivals:
-        end = aligned(rival.end)
-        starts.add(end)
+    led = [p for p in rivals if (p.block.name, block.name) in leads or (block.name, p.block.name) in leads]
+    if not led:
+        return _first_gap(block, rivals)
+    apart = sorted((rival.offset, aligned(rival.end)) for rival in rivals if rival not in led)
+    starts = {0, *(end for _, end in apart)}
+    for rival in led:
         address = _address(rival.block, rival.offset, down)
         if (rival.block.name, block.name) in leads:
             address -= aligned(leads[rival.block.name, block.name] or 0)
-        elif (block.name, rival.block.name) in leads:
-            address += aligned(leads[block.name, rival.block.name] or 0)
         else:
-            apart.append((rival.offset, end))
-            continue
-        led.append(rival)
-        starts.add(_address(block, address, down))
-    begins = [begin for begin, _ in sorted(apart)]
-    ends = list(accumulate((end for _, end in sorted(apart)), max, initial=0))
+            address += aligned(leads[block.name, rival.block.name] or 0)
+        starts |= {aligned(rival.end), _address(block, address, down)}
+    begins = [begin for begin, _ in apart]
+    ends = list(accumulate((end for _, end in apart), max, initial=0))
 
     def is_free(at: int) -> bool:
         # The latest end of what begins before the block ends.
@@ -201,6 +223,16 @@ def _lowest(block: LiveBlock, rivals: Sequence[PlacedBlock], leads: Leads, down:
         )
 
     return next(at for at in sorted(starts) if at >= 0 and is_free(at))
+
+
+def _first_gap(block: LiveBlock, rivals: Iterable[PlacedBlock]) -> int:
+    """The lowest offset at which a block shares no byte with a rival."""
+    at = 0
+    for begin, end in sorted((rival.offset, rival.end) for rival in rivals):
+        if begin >= at + block.size:
+            break
+        at = max(at, aligned(end))
+    return at
 
 
 def _harms(block: LiveBlock, at: int, rival: PlacedBlock, leads: Leads, down: bool) -> bool:
@@ -250,7 +282,7 @@ def _climb(
         met = set(meetings[top.name])
         trial, near = list(best.order), [i for i, block in enumerate(best.order) if block.name in met]
         trial.insert(rng.randrange(count), trial.pop(rng.choice([best.order.index(top), rng.choice(near)])))
-        placed = _first_fit(trial, capacities, leads, meetings, best.down)
+        placed = _first_fit(trial, capacities, leads, meetings, best.down, best.score)
         if placed is not None and (score := _score(placed)) <= best.score:
             best = _Try(score, trial, best.down, placed)
     return best
