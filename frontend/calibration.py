@@ -44,6 +44,8 @@ def calibrate(prepared: GraphModule, batches: Sequence[tuple[Tensor, ...]]) -> t
         except ModelError as error:
             raise ModelError(f"{error.what} on calibration batch {number}", where=error.where, why=error.why,
                              hint=error.hint) from error.__cause__  # fmt: skip
+    for observer in observers.values():
+        observer.finish()
     return _clipped(observers)
 
 

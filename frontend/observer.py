@@ -132,7 +132,8 @@ class RangeObserver(ObserverBase):
         if not (low < 0 or high > 0):
             return torch.zeros_like(self.counts)
         self._widen(max(-low, high))
-        self.low, self.high = min(self.low, low), max(self.high, high)
+        if low < self.low or high > self.high:
+            self.low, self.high = min(self.low, low), max(self.high, high)
         return self._in_bins(seen)
 
     def _in_bins(self, seen: Tensor) -> Tensor:
@@ -140,15 +141,20 @@ class RangeObserver(ObserverBase):
         values = seen.numpy().ravel()
         places = (values if 2**-64 < reach < 2**64 else values.astype(np.float64)) + reach
         bins = np.minimum((places * (_BINS / (2 * reach))).astype(np.int32), _BINS - 1)
-        counts = torch.from_numpy(np.bincount(bins, minlength=_BINS))
+        counts = np.bincount(bins, minlength=_BINS)
         counts[_BINS // 2] -= values.size - np.count_nonzero(values)
-        return counts
+        return torch.from_numpy(counts)
 
     def _count(self, counts: Tensor) -> None:
-        self.counts += counts
+        self.counts.add_(counts)
         if self.fold is not None:
-            self.folds[self.fold] += counts
-        self._chosen = self._known = None
+            self.folds[self.fold].add_(counts)
+        if self._chosen or self._known:  # a module sets its attributes slowly
+            self._chosen = self._known = None
+
+    def finish(self) -> None:
+        """Let go of what was seen last."""
+        self._before = None
 
     def lost_db(self) -> float:
         """How much more noise the samples of each fold have in the range that the others give than in that of all."""

@@ -199,10 +199,11 @@ class TosaQuantizer(Quantizer):
     def annotate(self, model: GraphModule) -> GraphModule:
         refuse_without_groups([*model.graph.nodes], self.int4, self.group_size)
         found = pointwise_regions(model.graph, self.excluded)
+        owners = {node: region for region in found for node in region.nodes}
         named = [node for node in model.graph.nodes if has_int16(node, self.int16)]
-        self.wide = int16_results(model.graph, named, found)
+        self.wide = int16_results(named, owners)
         for node in model.graph.nodes:
-            self.widened[node.name] = frozenset(one.name for one in int16_results(model.graph, [node], found))
+            self.widened[node.name] = frozenset(one.name for one in int16_results([node], owners))
         tables = [region for region in found if not (self._activations(region.source).symmetric and region.has_steps)]
         regions = {node: region for region in tables for node in region.nodes}
         for node in model.graph.nodes:

@@ -84,12 +84,7 @@ class _Sharing(Calibrated):
         self.finest[other] = min(scales)
         if one is not other:
             other.include(one)
-        self._give(one, other)
-
-    def _give(self, one: RangeObserver, other: RangeObserver) -> None:
-        for call in list(self.calls(one)):
-            owner, _, name = str(call.target).rpartition(".")
-            setattr(self.module.get_submodule(owner), name, other)
+        self.give(one, other)
 
     def share_zeros(self, node: Node) -> None:
         """Let operands of which nothing is known have the finest format of the others."""
@@ -97,7 +92,7 @@ class _Sharing(Calibrated):
         known = [one for one in operands if one.low < one.high]
         for zeros in (one for one in operands if one.low == one.high):
             if known:
-                self._give(zeros, min(known, key=self.scale))
+                self.give(zeros, min(known, key=self.scale))
 
     def share_masked(self, total: Node) -> None:
         """Let scores to which a mask alone is added have the format of their sum, which a softmax reads.
@@ -111,9 +106,9 @@ class _Sharing(Calibrated):
         for scores, mask in itertools.permutations(operands, 2):
             alike = (scores.dtype, scores.qscheme) == (result.dtype, result.qscheme)
             if alike and mask.is_zero_or_below(-result.depth) and self.gives_only(scores, result):
-                for call in list(self.calls(scores)):
+                for call in self.calls(scores):
                     self._scale_as(arguments(call)[0], scores, result)
-                self._give(scores, result)
+                self.give(scores, result)
                 return
 
     def _scale_as(self, node: Node, scores: RangeObserver, result: RangeObserver) -> None:

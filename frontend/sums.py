@@ -97,5 +97,5 @@ class _Sums(Calibrated):
         return None
 
     def _is_read_by_one(self, observer: RangeObserver) -> bool:
-        calls = list(self.calls(observer))
+        calls = self.calls(observer)
         return len(calls) == 1 and len(calls[0].users) == 1 and len(calls[0].all_input_nodes[0].users) == 1

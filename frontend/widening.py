@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 
-from torch.fx import Graph, Node
+from torch.fx import Node
 
 from tosaic.frontend.canonical import is_float
 from tosaic.frontend.lowerings.op_quantization import Averaged, Clamp, OneToOne, Recurrent, Shared
@@ -16,25 +16,31 @@ _AS_FINE = OneToOne | Recurrent | Shared | Averaged
 """Ops whose result has no more digits than what they read."""
 
 
-def int16_results(graph: Graph, named: Iterable[Node], regions: Sequence[Region]) -> set[Node]:
+def int16_results(named: Iterable[Node], regions: Mapping[Node, Region]) -> set[Node]:
     """The nodes whose results are int16: those named, and what one to one functions, averages and moves of these read,
     as far up as they go. Whatever reads them takes int16, and its own result stays as it is.
 
     Args:
-        regions: ops that are one function together.
+        regions: ops that are one function together, by each of them.
     """
-    ends = {node: region for region in regions for node in region.nodes}
     wide = set(named)
-    wide |= {ends[node].nodes[-1] for node in wide if node in ends}
+    wide |= {regions[node].nodes[-1] for node in wide if node in regions}
     wide |= {user for node in wide for user in node.users if len(node.users) == 1 and _is_clamp(user)}
-    for node in reversed(graph.nodes):
-        if node not in wide:
-            continue
-        if node in ends:
-            wide.add(ends[node].source)
-        elif node.target is operator.getitem or isinstance(op_quantization(node), _AS_FINE):
-            wide |= {source for source in node.all_input_nodes if is_float(source) and source.op != "get_attr"}
+    waiting = list(wide)
+    while waiting:
+        sources = _as_fine(waiting.pop(), regions) - wide
+        wide |= sources
+        waiting += sources
     return wide
+
+
+def _as_fine(node: Node, regions: Mapping[Node, Region]) -> set[Node]:
+    """Of what a node reads all that is int16 where the node's result is."""
+    if node in regions:
+        return {regions[node].source}
+    if node.target is operator.getitem or isinstance(op_quantization(node), _AS_FINE):
+        return {source for source in node.all_input_nodes if is_float(source) and source.op != "get_attr"}
+    return set()
 
 
 def _is_clamp(node: Node) -> bool:
