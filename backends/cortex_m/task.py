@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from tosaic.backends.cortex_m.kernel import (
     ANYWHERE,
@@ -151,8 +152,11 @@ class KernelTask:
         Raises:
             Error: this schedule cannot be generated.
         """
-        family, workload, own = self._owner(schedule)
-        return family.generate(workload, own, self.core)
+        made = self._sources.get(schedule)
+        if made is None:
+            family, workload, own = self._owner(schedule)
+            made = self._sources[schedule] = family.generate(workload, own, self.core)
+        return made
 
     def code(self, schedule: Schedule) -> str:
         """The symbol of a schedule's kernel, which is made of its text; empty where it cannot be generated."""
@@ -182,6 +186,11 @@ class KernelTask:
 
     def __getstate__(self) -> dict[str, object]:
         return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @cached_property
+    def _sources(self) -> WeakValueDictionary[Schedule, KernelSource]:
+        """The kernels that were generated, as long as somebody has them: their params may be large."""
+        return WeakValueDictionary()
 
     @cached_property
     def _facts(self) -> _Facts:
