@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from operator import itemgetter
 from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
@@ -231,22 +231,41 @@ def scheduled(program: Program, steps: Sequence[Step], core: Core) -> Built:
 def cheapest_first(sketches: Mapping[str, Sketched], core: Core, site: Site) -> list[Variant]:
     """The space of sketches: a variant for each that has legal schedules, its best guess first."""
     choices_of = {name: what.knobs(core) for name, what in sketches.items()}
-
-    def compute() -> dict[str, tuple[float, dict[str, Choice]]]:
-        guesses = {name: _Guesses(what, choices_of[name], core, site) for name, what in sketches.items()}
-        least = min((cost for each in guesses.values() if (cost := each.first()) is not None), default=0)
-        for each in guesses.values():
-            if site.compared and each.found and each.found[0].cost <= _HOPEFUL * least:
-                each.compare()
-        return {name: each.best() for name, each in guesses.items() if each.found}
-
-    problem = repr((core, site, [(name, what, dict(choices_of[name])) for name, what in sketches.items()]))
-    firsts = remembered("guesses", code_digest("cortex_m", "simulators"), [problem], compute)
+    firsts, _ = _first_guesses(sketches, choices_of, core, site)
     found = list[tuple[float, int, Variant]]()
     for number, (name, (cost, first)) in enumerate(firsts.items()):
         ordered = {k: (first[k], *(c for c in choices if c != first[k])) for k, choices in choices_of[name].items()}
         found.append((cost, number, Variant(name, ordered, _legal(sketches[name], core))))
     return [variant for *_, variant in sorted(found, key=lambda each: each[:2])]
+
+
+def _first_guesses(
+    sketches: Mapping[str, Sketched], choices_of: Mapping[str, Mapping[str, Sequence[Choice]]], core: Core, site: Site
+) -> tuple[dict[str, tuple[float, dict[str, Choice]]], float]:
+    """What the best guess of each sketch costs, and its assignment; and the most working memory of what was built to
+    find them. Where a site has as much, they are those that its working memory leaves."""
+    if site.most_scratch is not None and not any(map(_asks_for_room, sketches.values())):
+        firsts, most = _first_guesses(sketches, choices_of, core, replace(site, most_scratch=None))
+        if most <= site.most_scratch:
+            return firsts, most
+
+    def compute() -> tuple[dict[str, tuple[float, dict[str, Choice]]], float]:
+        guesses = {name: _Guesses(what, choices_of[name], core, site) for name, what in sketches.items()}
+        least = min((cost for each in guesses.values() if (cost := each.first()) is not None), default=0)
+        for each in guesses.values():
+            if site.compared and each.found and each.found[0].cost <= _HOPEFUL * least:
+                each.compare()
+        most = max((guess.scratch for each in guesses.values() for guess in each.found), default=0)
+        return {name: each.best() for name, each in guesses.items() if each.found}, most
+
+    problem = repr((core, site, [(name, what, dict(choices_of[name])) for name, what in sketches.items()]))
+    firsts, most = remembered("guesses", code_digest("cortex_m", "simulators"), [problem], compute)
+    return firsts, most
+
+
+def _asks_for_room(what: Sketched) -> bool:
+    """Whether the working memory of a site decides what is looked at, before anything is built."""
+    return isinstance(what, Promising) or hasattr(what, "least_bytes")
 
 
 def _legal(what: Sketched, core: Core) -> Callable[[Knobs], bool]:
