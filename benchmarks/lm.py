@@ -83,7 +83,9 @@ def smollm2() -> tuple:
 def report(shape: str, layers: int | None, targets: tuple[str, ...], prefill: bool, int4: bool, int16: bool) -> None:
     """Print what a token costs on each target, and what a compilation from an empty database took, as Markdown."""
     import tosaic
+    from tosaic.support.garbage import collect_rarely
 
+    collect_rarely()  # as the command line has it
     asked = SHAPES[shape]._replace(layers=layers or SHAPES[shape].layers)
     given: tuple[Any, ...] = methods(asked) if prefill else decoder(asked)
     *model, text = given

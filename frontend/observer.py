@@ -112,7 +112,7 @@ class RangeObserver(ObserverBase):
         if before is None or before.values.shape != seen.shape:
             counts = self._counted(seen)
         else:
-            places = (seen != before.values).flatten().nonzero().squeeze(1)
+            places = torch.from_numpy(np.flatnonzero(seen.numpy() != before.values.numpy()))
             self._changes = len(places) < _FEW * seen.numel()
             if self._changes and len(places):
                 added = self._counted(seen.flatten()[places])

@@ -133,3 +133,44 @@ def test_headroom_ends_where_the_reader_sees_no_difference():
     assert observer.headroom > 1.05
     scale, _ = observer.calculate_qparams()
     assert scale.item() <= 6 / 255 + 1e-6
+
+
+def written_by_rows(rows: int) -> list[torch.Tensor]:
+    """A state at the end of each call, which writes so many rows of it; the last ones reach far."""
+    draws, state = torch.Generator().manual_seed(0), torch.zeros(64, 128)
+    states = [state]
+    for number in range(0, 64, rows):
+        state = state.clone()
+        state[number : number + rows] = torch.randn(rows, 128, generator=draws) * (9.0 if number > 30 else 1.0)
+        states.append(state)
+    return states
+
+
+@pytest.mark.parametrize("rows", [1, 32])
+def test_a_state_written_by_rows_is_counted_as_one_that_is_seen_anew(rows):
+    seen, anew = observer(), observer()
+    for number, state in enumerate(written_by_rows(rows)):
+        seen.fold = anew.fold = number % FOLDS
+        seen(state)
+        anew._before = None
+        anew(state)
+    assert seen.counts.equal(anew.counts) and seen.folds.equal(anew.folds)
+    assert (seen.low, seen.high, seen.range) == (anew.low, anew.high, anew.range)
+
+
+def test_what_does_not_change_by_rows_is_held_no_longer():
+    chooser, draws = observer(), torch.Generator().manual_seed(0)
+    for held in (True, False, False):
+        chooser(torch.randn(64, 128, generator=draws))
+        assert (chooser._before is not None) == held
+    chooser = observer()
+    chooser(torch.zeros(64, 128))
+    chooser.finish()
+    assert chooser._before is None
+
+
+def test_a_row_that_is_no_number_is_noticed():
+    chooser, state = observer(), torch.zeros(64, 128)
+    chooser(state)
+    with pytest.raises(ValueError, match="NaN"):
+        chooser(torch.where(torch.arange(64)[:, None] == 3, math.nan, state))

@@ -14,7 +14,8 @@ from tosa_graphs import Graph
 from tosaic.backends.boards import MPS3_AN547
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.cmsis_nn import LIBRARY, CmsisNn
-from tosaic.backends.cortex_m.kernel import FAMILIES
+from tosaic.backends.cortex_m.kernel import FAMILIES, Site
+from tosaic.backends.cortex_m.program import kernel
 from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.backends.simulators.measure import BatchMeasure
 from tosaic.backends.simulators.runners.qemu import Qemu
@@ -52,6 +53,28 @@ def test_all_families_that_match_share_one_space():
     families = {variant.name.partition(".")[0] for variant in _conv(0).space.variants}
     assert {"conv2d", "linalg"} <= families
     assert _conv(0).space.variants[-1].name == "linalg.loops"
+
+
+def test_a_kernel_is_generated_once_as_long_as_somebody_has_it():
+    task = _conv(0)
+    first = task.generate(task.default())
+    assert task.generate(task.default()) is first
+    params = first.params
+    del first
+    assert not task._sources
+    assert task.generate(task.default()).params == params
+
+
+def test_a_guess_that_fits_the_working_memory_is_made_once(monkeypatch):
+    g = Graph()
+    x, y = (g.rescale(g.input((1, 8, 8, 16)), "i32", 1 << 30, 30) for _ in range(2))
+    (function,) = functions(g.module(g.requantize(g.binary("add", x, y), "i8", 0.37))).values()
+    task, made = KernelTask.of(function, CORTEX_M55), list[str]()
+    monkeypatch.setattr(kernel, "remembered", lambda name, code, material, compute: made.append(name) or compute())
+    free = task.at(Site()).default()
+    count = len(made)
+    assert count and task.at(Site(most_scratch=1 << 20)).default() == free
+    assert len(made) == 2 * count
 
 
 def test_families_can_be_restricted_where_they_apply():

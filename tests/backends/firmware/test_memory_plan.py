@@ -6,15 +6,17 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from tosaic.backends.boards import MPS3_AN547
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.kernel import KernelSource, Overlap
+from tosaic.backends.firmware import placing
 from tosaic.backends.firmware.memory_plan import MemoryPlan, plan_memory
 from tosaic.backends.firmware.placing import ALIGNMENT, PlacedBlock
 from tosaic.backends.firmware.plan_check import check_plan
@@ -114,6 +116,20 @@ def npu_call(name: str, reads: Sequence[str], writes: Sequence[str], scratch: in
     """Its ports lie in its working memory: what it reads one behind the other, and over that what it writes."""
     inputs, outputs = (tuple(Port(n, 1, step * i) for i, n in enumerate(names)) for names in (reads, writes))
     return NpuCall(name, b"", b"", scratch, 0, inputs, outputs)
+
+
+@settings(max_examples=30, deadline=None)
+@given(made=programs(), fast=st.integers(1, 6000))
+def test_orders_that_are_given_up_would_not_have_been_kept(made, fast):
+    target = board(fast, 1 << 20)
+    try:
+        plan = plan_memory(made, target)
+    except OutOfMemoryError:
+        reject()
+    first_fit = placing._first_fit
+    placing._best_placements.cache_clear()
+    with patch.object(placing, "_first_fit", lambda *given: first_fit(*given[:5])):
+        assert plan_memory(made, target) == plan
 
 
 def test_what_an_npu_reads_and_writes_lies_in_its_working_memory():
