@@ -45,7 +45,7 @@ def calibrate(prepared: GraphModule, batches: Sequence[tuple[Tensor, ...]]) -> t
             raise ModelError(f"{error.what} on calibration batch {number}", where=error.where, why=error.why,
                              hint=error.hint) from error.__cause__  # fmt: skip
     for observer in observers.values():
-        observer.finish()
+        observer.forget()
     return _clipped(observers)
 
 

@@ -152,7 +152,7 @@ class RangeObserver(ObserverBase):
         if self._chosen or self._known:  # a module sets its attributes slowly
             self._chosen = self._known = None
 
-    def finish(self) -> None:
+    def forget(self) -> None:
         """Let go of what was seen last."""
         self._before = None
 

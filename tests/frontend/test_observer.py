@@ -165,7 +165,7 @@ def test_what_does_not_change_by_rows_is_held_no_longer():
         assert (chooser._before is not None) == held
     chooser = observer()
     chooser(torch.zeros(64, 128))
-    chooser.finish()
+    chooser.forget()
     assert chooser._before is None
 
 
