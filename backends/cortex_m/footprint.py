@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 
 from tosaic.backends.target import Cache
 
-_USABLE = 0.85
+USABLE = 0.85
 """Of a cache whose sets are taken unevenly."""
 
 Place = Literal["input", "output", "params", "scratch"]
@@ -157,4 +157,4 @@ def _fits(accesses: Sequence[ArrayAccess], footprints: Sequence[_Footprint], cac
     taken: dict[str, float] = {}
     for access, footprint in zip(accesses, footprints, strict=True):
         taken[access.of] = max(footprint.taken, taken.get(access.of, 0.0))
-    return cache.line * sum(taken.values()) <= _USABLE * cache.size
+    return cache.line * sum(taken.values()) <= USABLE * cache.size

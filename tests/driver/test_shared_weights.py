@@ -28,8 +28,6 @@ def constants(folder) -> int:
 
 @pytest.mark.parametrize("options", [[], ["--kernels", "cmsis-nn"]], ids=["all", "cmsis-nn"])
 def test_weights_of_two_calls_are_kept_once(succeed, tmp_path, options):
-    # Trials of streams and of calls find no weights in the cache, so that cycles with memory tell little of sharing.
-    options = [*options, "--objective", "core-cycles"]
     succeed("compile", f"{NETS}:pyramid", *options, "--records", tmp_path / "records.db", "-o", tmp_path / "build")
     assert OF_HEAD + OF_WIDE < constants(tmp_path / "build") < OF_HEAD + OF_WIDE + BESIDE
     assert succeed("run", tmp_path / "build", "--random", 2)["exact"]

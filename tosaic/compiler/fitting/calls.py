@@ -10,7 +10,7 @@ from tosaic.backends.cortex_m.streams.across import stage_across
 from tosaic.backends.cortex_m.streams.stage import Stage, stage_of
 from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.backends.firmware.memory_plan import lifetimes
-from tosaic.backends.firmware.program import CallSequence, KernelCall
+from tosaic.backends.firmware.program import CallSequence
 from tosaic.backends.npu import NpuRegion
 from tosaic.compiler.assembly import assemble
 from tosaic.compiler.tuning import Tuner
@@ -65,10 +65,8 @@ class Calls:
         return assemble(module, sources, self._regions, where, inputs, outputs)
 
     def source(self, number: int) -> KernelSource:
-        """The kernel of a call alone."""
-        call = self.program.calls[number]
-        assert isinstance(call, KernelCall)
-        return call.kernel
+        """The kernel of a call alone, with weights of its own."""
+        return self.kernels[self.names[number]].source
 
     def slides(self, first: int) -> bool:
         """Whether the stream that begins with a call is to go on from window to window."""

@@ -13,6 +13,7 @@ from tosaic.backends.cortex_m.streams.task import StreamTask
 from tosaic.backends.firmware.memory_plan import overlaps, program_blocks
 from tosaic.backends.firmware.placing import live_bytes
 from tosaic.backends.firmware.program import KernelCall
+from tosaic.compiler.fitting.reuse import ConstantReuse, Kept
 from tosaic.compiler.fitting.tasks import SegmentTasks
 from tosaic.compiler.fitting.ways import Segment, Ways
 from tosaic.compiler.tuning import Tuner
@@ -55,6 +56,7 @@ class Prices:
         self._known: dict[Segment, Price | None] = {}
         self._errors: dict[tuple[int, int], list[float]] = {}
         self._site = tuner.site()
+        self.reuse = ConstantReuse(tuner, ways.calls)
 
     # What is known.
 
@@ -93,8 +95,19 @@ class Prices:
         """The calls whose kernels alone wait long for tensors, which a stream may keep in the cache."""
         if self._waits(1, "output") == 0:
             return []
-        waits = [alone.cost - work for alone, work in zip(self.alone, self._costs_of_work, strict=True)]
-        return [number for number, work in enumerate(self._costs_of_work) if waits[number] > _LONG_WAIT * work]
+        segments = [Segment(number, number) for number in range(len(self._calls))]
+        found = []
+        for number, (alone, work) in enumerate(zip(self.alone, self._costs_of_work, strict=True)):
+            spared = self.spared(self.reuse.kept(segments[:number]), segments[number])
+            if alone.cost - spared > (1 + _LONG_WAIT) * work:
+                found.append(number)
+        return found
+
+    def spared(self, kept: Kept, segment: Segment) -> float:
+        """What a segment costs less than its trial where the cache holds constants when it begins."""
+        size = self.reuse.found(kept, segment)
+        waits = self.alone[segment.first].cost - self._costs_of_work[segment.first]
+        return min(self._waits(size), waits) if size else 0.0
 
     def live_bytes(self, segment: Segment, scratch: int, leads: Mapping[tuple[int, int], int]) -> int:
         """Bytes that are live while a stream runs.

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from tosaic.compiler.fitting.costs import Price, Prices
+from tosaic.compiler.fitting.reuse import Kept
 from tosaic.compiler.fitting.ways import Segment, Ways
 
 _NEAR = 1.01
@@ -42,6 +44,16 @@ class Conflict:
 
 Progress = frozenset[tuple[int, int]]
 """By the numbers of conflicts how many segments at the end of a way stand at their beginning."""
+
+
+class _State(NamedTuple):
+    """What counts of a way so far for what may follow, and for what that costs."""
+
+    progress: Progress
+    kept: Kept
+
+
+_BEGIN = _State(frozenset(), frozenset())
 
 
 @dataclass(frozen=True)
@@ -139,27 +151,29 @@ class WaySearch:
     def _cheapest(self, limits: Limits, measured: bool = False) -> Fit | None:
         """The cheapest sequence of segments within limits, by what is known of their prices, or of `measured` ones."""
         count = len(self._calls)
-        best: list[dict[Progress, Fit]] = [{frozenset(): Fit((), 0, 0.0, True)}, *({} for _ in range(count))]
+        best: list[dict[_State, Fit]] = [{_BEGIN: Fit((), 0, 0.0, True)}, *({} for _ in range(count))]
         by_end: dict[int, list[tuple[Segment, Price]]] = {}
         for segment, price in self._priced(limits):
             if not measured or price.measured:
                 by_end.setdefault(segment.last, []).append((segment, price))
         for end, known in enumerate(best[1:]):
             for segment, price in by_end.get(end, ()):
-                for progress, fit in best[segment.first].items():
-                    beyond = limits.beyond(progress, segment, price)
-                    if beyond is None:
+                for state, fit in best[segment.first].items():
+                    progress = limits.beyond(state.progress, segment, price)
+                    if progress is None:
                         continue
-                    joined = self._joined(fit, segment, price, limits.penalty)
+                    joined = self._joined(fit, state.kept, segment, price, limits.penalty)
+                    beyond = _State(progress, self._prices.reuse.kept(joined.segments))
                     if beyond not in known or _by_cost(joined) < _by_cost(known[beyond]):
                         known[beyond] = joined
         return min(best[count].values(), key=_by_cost, default=None)
 
-    def _joined(self, fit: Fit, segment: Segment, price: Price, penalty: float) -> Fit:
-        """A way with one more segment."""
-        weighed = fit.weighed + price.cost + (penalty and penalty * self._prices.flash_bytes(segment))
+    def _joined(self, fit: Fit, kept: Kept, segment: Segment, price: Price, penalty: float) -> Fit:
+        """A way with one more segment, before which the cache holds some constants."""
+        cost = price.cost - self._prices.spared(kept, segment)
+        weighed = fit.weighed + cost + (penalty and penalty * self._prices.flash_bytes(segment))
         most, whole = max(fit.bytes, price.bytes), fit.measured and price.measured
-        return Fit((*fit.segments, segment), most, fit.cost + price.cost, whole, weighed)
+        return Fit((*fit.segments, segment), most, fit.cost + cost, whole, weighed)
 
     def _priced(self, limits: Limits) -> Iterator[tuple[Segment, Price]]:
         """Every segment that fits, with its price: streams for what does not fit, and for what needs most memory."""
