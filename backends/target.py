@@ -53,6 +53,11 @@ class Cache:
             of = f"{self.ways} x {self.line} B"
             raise ValueError(f"the cache `{self.name}` of {self.size} bytes has no power of two of sets of {of}")
 
+    @property
+    def sets(self) -> int:
+        """Where a line may lie, each of as many lines as there are ways."""
+        return self.size // (self.ways * self.line)
+
 
 @dataclass(frozen=True)
 class Memory:

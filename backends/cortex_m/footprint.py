@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from tosaic.backends.target import Cache
@@ -22,6 +23,8 @@ USABLE = 0.85
 
 Place = Literal["input", "output", "params", "scratch"]
 """What a kernel is given: tensors, its params, and working memory."""
+_AGE: Mapping[Place, int] = MappingProxyType({"input": 0, "output": 1, "scratch": 2, "params": 3})
+"""In which order a cache gives up lines: those of the input first, which was written before."""
 
 
 class ArrayAccess(NamedTuple):
@@ -56,10 +59,13 @@ class Walk:
     Args:
         loops: iterations of each loop, outermost first.
         accesses: what is accessed inside.
+        beside: what other nests access in the outer ones of these loops, as many as it has strides. It takes up room in
+            a cache, and is moved by its own nest.
     """
 
     loops: tuple[float, ...]
     accesses: tuple[ArrayAccess, ...]
+    beside: tuple[ArrayAccess, ...] = ()
 
 
 class Moved(NamedTuple):
@@ -80,23 +86,31 @@ def lines_moved(walk: Walk, places: Collection[Place], cache: Cache) -> dict[Pla
         places: those that lie behind the cache.
     """
     back = cache.writes == "back"
-    cached = [access for access in walk.accesses if access.place in places and (back or not access.writes)]
-    touched = [_footprints(access, walk.loops, cache) for access in cached]
-    depths = range(len(walk.loops) + 1)
-    fits = [_fits(cached, [footprints[depth] for footprints in touched], cache) for depth in depths]
+    through = [
+        [access for access in accesses if access.place in places and (back or not access.writes)]
+        for accesses in (walk.accesses, walk.beside)
+    ]
+    cached, beside = ([(access, _footprints(access, walk.loops, cache)) for access in some] for some in through)
+    rooms = [
+        _Room([*cached, *(each for each in beside if len(each[0].strides) >= depth)], depth, cache)
+        for depth in range(len(walk.loops) + 1)
+    ]
+    half = _Room([*cached, *beside], 0, cache, made=0.5)
     filled: defaultdict[Place, float] = defaultdict(float)
     written: defaultdict[Place, float] = defaultdict(float)
-    for access, footprints in zip(cached, touched, strict=True):
-        if (access.place == "input" or access.again) and fits[0]:
-            continue
-        found = footprints[len(access.strides)].lines
+    dirty = rooms[0].displaced if back else 0.0
+    for access, footprints in sorted(cached, key=lambda each: _AGE[each[0].place]):
+        lines = found = footprints[len(access.strides)].lines
         for depth in reversed(range(len(access.strides))):
-            found = footprints[depth].lines if fits[depth + 1] else found * walk.loops[depth]
-        filled[access.place] += found
-        if access.writes and not fits[0]:
-            written[access.place] += found
-        if access.place == "input" and back:
-            written["input"] += min(footprints[0].lines, cache.size / cache.line)
+            anew = found * walk.loops[depth]
+            lines = footprints[depth].lines
+            found = anew + rooms[depth + 1].kept(access.of) * (lines - anew)
+        room = half if access.place == "input" else rooms[0] if access.again else None
+        filled[access.place] += (1 - room.kept(access.of)) * found if room else found
+        if access.writes or access.place == "input":
+            last = min(lines, dirty, cache.size / cache.line if access.place == "input" else math.inf)
+            dirty -= last
+            written[access.place] += last + (found - min(found, lines) if access.writes else 0.0)
     return {place: Moved(filled[place], written[place]) for place in places}
 
 
@@ -114,10 +128,10 @@ def words_moved(walk: Walk, place: Place, word: int) -> Moved:
 
 
 class _Footprint(NamedTuple):
-    """Lines that an access touches, and the lines of a cache that they take up: more where they share few sets."""
+    """Lines that an access touches, and the sets of a cache that these are in."""
 
     lines: float
-    taken: float
+    sets: float
 
 
 def _footprints(access: ArrayAccess, loops: Sequence[float], cache: Cache) -> list[_Footprint]:
@@ -143,18 +157,60 @@ def _footprints(access: ArrayAccess, loops: Sequence[float], cache: Cache) -> li
             else:
                 step, last = math.gcd(step, round(stride)), last + stride * (iterations - 1)
                 runs = min(runs * iterations, last / step + 1)  # several loops may reach the same
-        lines = taken = max(1.0, extent / line)
-        if runs > 1:
-            reached = min(way / line, min(runs, way / math.gcd(step, way)) * lines)
-            lines *= runs
-            taken = lines * way / line / reached
-        found.append(_Footprint(lines, taken))
+        lines = max(1.0, extent / line)
+        apart = min(runs, way / math.gcd(step, way)) if runs > 1 else 1.0
+        touched = min(lines * runs, (last + extent) / line + 1) if runs > 1 else lines
+        found.append(_Footprint(touched, min(way / line, apart * lines, touched)))
     return found
 
 
-def _fits(accesses: Sequence[ArrayAccess], footprints: Sequence[_Footprint], cache: Cache) -> bool:
-    """Whether a cache holds what accesses touch; those of one block touch the same."""
-    taken: dict[str, float] = {}
-    for access, footprint in zip(accesses, footprints, strict=True):
-        taken[access.of] = max(footprint.taken, taken.get(access.of, 0.0))
-    return cache.line * sum(taken.values()) <= USABLE * cache.size
+class _Room:
+    """What room the sets of a cache have for what accesses touch inside of a depth, wherever blocks begin.
+
+    Accesses of one block touch the same.
+
+    Args:
+        made: the share of the output that has been written.
+    """
+
+    def __init__(
+        self, touched: Iterable[tuple[ArrayAccess, Sequence[_Footprint]]], depth: int, cache: Cache, made: float = 1.0
+    ) -> None:
+        self._cache = cache
+        blocks: dict[str, _Footprint] = {}
+        for access, footprints in touched:
+            lines, sets = footprints[depth]
+            share = made if access.place == "output" else 1.0
+            here = _Footprint(lines * share, min(sets, max(1.0, lines * share)))
+            blocks[access.of] = max(here, blocks.get(access.of, here))
+        self._blocks = blocks
+
+    def kept(self, block: str) -> float:
+        """The share of a block's lines that are in sets with room for all that is touched."""
+        lines, sets = self._blocks[block]
+        others = self._taken(name for name in self._blocks if name != block)
+        some, more = divmod(lines / sets, 1)
+        own = ((int(some), some * (1 - more)), (int(some) + 1, (some + 1) * more))
+        ways = self._cache.ways
+        return sum(weight * sum(others[: max(0, ways - each + 1)]) for each, weight in own) / (lines / sets)
+
+    @property
+    def displaced(self) -> float:
+        """Lines for which there is no room."""
+        ways, sets = self._cache.ways, self._cache.sets
+        free = sum(chance * (ways - lines) for lines, chance in enumerate(self._taken(self._blocks)))
+        return sum(each.lines for each in self._blocks.values()) - sets * (ways - free)
+
+    def _taken(self, blocks: Iterable[str]) -> list[float]:
+        """The chances of each number of lines of some blocks in a set, as far as there are ways."""
+        ways, chances = self._cache.ways, [1.0]
+        for name in blocks:
+            lines, sets = self._blocks[name]
+            some, more = divmod(lines / sets, 1)
+            share = sets / self._cache.sets
+            found = [chance * (1 - share) for chance in chances] + [0.0] * (ways + 1 - len(chances))
+            for further, part in ((int(some), share * (1 - more)), (int(some) + 1, share * more)):
+                for before, chance in enumerate(chances[: max(0, ways - further + 1)]):
+                    found[before + further] += chance * part
+            chances = found
+        return chances

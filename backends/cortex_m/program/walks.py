@@ -67,11 +67,27 @@ def walks(program: Program) -> list[Walk]:
     for outer, inner in itertools.permutations(nests, 2):
         inner.take_in(outer)
     first = {key.buffer: number for number, nest in reversed([*enumerate(nests)]) for key in nest.spans}
-    return [
-        Walk(tuple(nest.iterations), tuple(_together(nest.spans, {b for b, n in first.items() if n < number})))
-        for number, nest in enumerate(nests)
-        if nest.spans
+    found_accesses = [
+        tuple(_together(nest.spans, {b for b, n in first.items() if n < number})) for number, nest in enumerate(nests)
     ]
+    return [
+        Walk(tuple(nest.iterations), accesses, tuple(_beside(nest, nests, found_accesses)))
+        for nest, accesses in zip(nests, found_accesses, strict=True)
+        if accesses
+    ]
+
+
+def _beside(
+    nest: _LoopNest, nests: Sequence[_LoopNest], accesses: Sequence[Sequence[ArrayAccess]]
+) -> Iterator[ArrayAccess]:
+    """What other nests access in the loops that they share with one."""
+    for other, theirs in zip(nests, accesses, strict=True):
+        pairs = zip(nest.loops, other.loops, strict=False)
+        shared = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] is pair[1], pairs))
+        if other is not nest and shared:
+            for access in theirs:
+                inner = tuple(zip(other.iterations[shared:], access.strides[shared:], strict=True))
+                yield access._replace(strides=access.strides[:shared], inner=(*access.inner, *inner))
 
 
 def _executed(

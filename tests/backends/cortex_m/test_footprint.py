@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -86,6 +87,16 @@ def test_what_a_walk_before_has_read_is_there_where_it_fits():
     assert lines_moved(Walk((256.0,), (again,)), PLACES, CACHE)["scratch"].filled == 128
 
 
+def test_what_other_nests_access_in_shared_loops_takes_room():
+    """Beside eight lines of weights, a row of eight lines fits; one of 32 does not, and is not counted twice."""
+    walk = NESTS["weights that the cache holds"]
+    few, many = (ArrayAccess("a", A, 32, (32 * n,), inner=((n, 32),)) for n in (8, 32))
+    assert lines_moved(replace(walk, beside=(few,)), PLACES, CACHE)["params"].filled == pytest.approx(4, rel=0.2)
+    crowded = lines_moved(replace(walk, beside=(many,)), PLACES, CACHE)
+    assert crowded["params"].filled > 16 * 4
+    assert crowded["input"].filled == 0
+
+
 def test_without_a_cache_every_word_counts():
     walk = NESTS["weights that the cache holds"]
     assert words_moved(walk, "params", 8) == (64 * 8 * 16 / 8, 0)
@@ -98,14 +109,14 @@ def test_a_site_prices_lines_by_their_memory():
     near = Memory("sram", 0, 1 << 20, 8, 38, caches=(CACHE,), line_fill=42, line_write_back=40)
     far = Memory("mram", 1 << 24, 1 << 20, 1, 118, caches=(CACHE,), line_fill=150)
     walk = NESTS["weights that it does not hold"]
-    moved = lines_moved(walk, PLACES, CACHE)
-    tensors = 42 * moved["output"].filled + 40 * moved["output"].written
+    alone, moved = (lines_moved(walk, places, CACHE) for places in (["output"], PLACES))
+    tensors, beside = (42 * each["output"].filled + 40 * each["output"].written for each in (alone, moved))
     assert Site(None, None, near).waits([walk], PIPELINE) == pytest.approx(tensors)
-    assert Site(far, None, near).waits([walk], PIPELINE) == pytest.approx(tensors + 150 * moved["params"].filled)
+    assert Site(far, None, near).waits([walk], PIPELINE) == pytest.approx(beside + 150 * moved["params"].filled)
     assert Site(far, None, near).waits([walk], None) == Site().waits([walk], PIPELINE) == 0
     features = Site(far, None, near).priced({"products": 1.0}, 1000.0, [walk], PIPELINE)
     assert features["params_lines_filled"] == moved["params"].filled
-    assert features["estimate_with_waits"] == pytest.approx(1000 + tensors + 150 * moved["params"].filled)
+    assert features["estimate_with_waits"] == pytest.approx(1000 + beside + 150 * moved["params"].filled)
 
 
 KERNELS = {
