@@ -1,3 +1,5 @@
+import math
+
 import numpy as np
 import pytest
 from tosa_graphs import Graph
@@ -7,7 +9,7 @@ from tosaic.passes import first_difference, random_inputs
 from tosaic.passes.invariants import check_placed
 from tosaic.passes.place.place import HOP_COST, divide, refuse
 from tosaic.passes.place.verdicts import Verdict, everything_on_cpu
-from tosaic.support.attributes import int_of
+from tosaic.support.attributes import int_of, ints_of
 from tosaic.support.errors import PassError
 from tosaic.support.functions import body_of, functions_on
 from tosaic.support.mlir import copy_of, element_type, functions, ir, parse, walk
@@ -344,7 +346,7 @@ def test_a_sum_on_the_cpu_of_what_the_npu_widens():
 
 
 @pytest.mark.parametrize("perms, element, joined", [
-    ((0, 2, 1), "i8", True), ((0, 2, 1), "i16", True), ((1, 2, 0), "i8", False),
+    ((0, 2, 1), "i8", True), ((0, 2, 1), "i16", True), ((2, 1, 0), "i8", False),
 ])  # fmt: skip
 def test_a_product_turns_its_second_operand_itself(perms, element, joined):
     graph = Graph()
@@ -359,7 +361,7 @@ def test_a_product_turns_its_second_operand_itself(perms, element, joined):
     assert names == (["cpu_0_matmul"] if joined else ["cpu_0_transpose", "cpu_1_matmul"])
 
 
-@pytest.mark.parametrize("perms, joined", [((0, 1, 3, 2), True), ((0, 2, 3, 1), False), ((0, 3, 2, 1), False)])
+@pytest.mark.parametrize("perms, joined", [((0, 1, 3, 2), True), ((0, 2, 3, 1), True), ((0, 3, 2, 1), False)])
 def test_a_product_turns_what_is_reshaped_before_it(perms, joined):
     graph = Graph()
     turned = graph.transpose(graph.input((2, 3, 3, 3)), perms)
@@ -368,6 +370,24 @@ def test_a_product_turns_what_is_reshaped_before_it(perms, joined):
     placed = place(module)
     assert same(module, placed)
     assert ("cpu: transpose matmul rescale" in contents(placed).values()) == joined
+
+
+@pytest.mark.parametrize("shape, perms, first", [
+    ((1, 5, 2, 3), (0, 2, 3, 1), (0, 2, 1, 3)), ((5, 2, 1, 3), (2, 1, 3, 0), (2, 1, 0, 3)),
+    ((1, 1, 5, 3), (0, 1, 3, 2), None), ((1, 5, 1, 3), (0, 2, 3, 1), None),
+])  # fmt: skip
+def test_whole_rows_are_copied_for_a_product_that_turns_them(shape, perms, first):
+    graph = Graph()
+    turned = graph.transpose(graph.input(shape), perms)
+    heads = math.prod(shape[axis] for axis in perms[:2])
+    keys = graph.op("reshape", [turned, graph.shape((heads, 3, 5))], (heads, 3, 5), "i8")
+    module = graph.module(graph.requantize(graph.matmul(graph.input((heads, 4, 3)), keys), "i8", 0.01))
+    placed = place(module)
+    assert same(module, placed)
+    *copies, product = functions_on("cpu", placed).values()
+    copied = [ints_of(op, "perms") for function in copies for op in walk(function) if op.name == "tosa.transpose"]
+    assert copied == ([first] if first else [])
+    assert [ints_of(op, "perms") for op in walk(product) if op.name == "tosa.transpose"] == [(0, 2, 1)]
 
 
 def test_a_turned_operand_stays_on_the_npu():
