@@ -1,9 +1,10 @@
 """How many lines a cache fills for a loop nest, from the footprint of each loop alone.
 
-A loop's footprint are the lines that its body touches over all its iterations. Where the cache holds what one iteration
-touches, the next iteration finds what both share, and the loop fills each line of its footprint once. Else each
-iteration fills what its own loops fill. Lines at a large power of two from one another share few sets, and take up more
-of a cache. (After Wolf and Lam, "A Data Locality Optimizing Algorithm", PLDI 1991. Footprints in lines: Ferrante,
+A loop's footprint are the lines that its body touches over all its iterations. What a cache holds of one iteration's
+footprint is found there by the next iteration: of such lines, the loop fills each once. Of the others, each iteration
+fills what its own loops fill. A cache holds the lines of the sets that have as many ways as lines, where blocks begin
+anywhere. Lines at a large power of two from one another share few sets.
+(After Wolf and Lam, "A Data Locality Optimizing Algorithm", PLDI 1991. Footprints in lines: Ferrante,
 Sarkar and Thrash, "On Estimating and Enhancing Cache Effectiveness", LCPC 1991.)
 """
 
