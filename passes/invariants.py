@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 from hashlib import sha256
 
 from tosaic.passes.fuse import fold_identities
-from tosaic.passes.layout import transposes_to_reshapes
 from tosaic.passes.npu.reduce_rows import along_rows
 from tosaic.passes.npu.rescale_to_table import looked_up
 from tosaic.passes.rewrite import Pattern
+from tosaic.passes.transposes import FEWEST
 from tosaic.support.attributes import enum_of, text_of
 from tosaic.support.errors import PassError
 from tosaic.support.functions import body_of, callee_of, computing_ops, returned
@@ -92,7 +92,7 @@ def check_layout(module: ir.Module) -> None:
     Raises:
         PassError: names the op and the pattern that applies to it.
     """
-    _check_none_apply(module, transposes_to_reshapes.PATTERNS)
+    _check_none_apply(module, FEWEST)
     check_quantized(module)
 
 

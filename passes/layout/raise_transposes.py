@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from tosaic.passes.layout.permutation import Permutation, commutes, permutation_of, permuted
 from tosaic.passes.module_pass import ModulePass, register
+from tosaic.passes.permutation import Permutation, commutes, permutation_of, permuted
 from tosaic.passes.rewrite import Replacement, pattern, rewrite
 from tosaic.support.mlir import constant, constant_value, element_type, ir, shape_of
 from tosaic.support.tosa_builder import rebuild, tensor, transpose

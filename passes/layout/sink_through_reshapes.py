@@ -9,9 +9,9 @@ from itertools import accumulate, pairwise
 from operator import mul
 from typing import ClassVar
 
-from tosaic.passes.layout.permutation import inverse, transpose_behind
 from tosaic.passes.layout.sink_transposes import PATTERNS
 from tosaic.passes.module_pass import ModulePass, register
+from tosaic.passes.permutation import inverse, transpose_behind
 from tosaic.passes.rewrite import Replacement, pattern, rewrite
 from tosaic.support.mlir import ir, shape_of
 from tosaic.support.tosa_builder import reshape, transpose

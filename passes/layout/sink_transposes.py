@@ -7,18 +7,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from tosaic.passes.layout.permutation import (
+from tosaic.passes.module_pass import ModulePass, register
+from tosaic.passes.permutation import (
     Permutation,
     commutes,
-    compose,
     inverse,
     moves_only_units,
     permutation_of,
     permuted,
     transpose_behind,
 )
-from tosaic.passes.module_pass import ModulePass, register
 from tosaic.passes.rewrite import Replacement, pattern, rewrite
+from tosaic.passes.transposes import cancel
 from tosaic.support.attributes import int_of
 from tosaic.support.mlir import constant, constant_shape, constant_value, element_type, ir, shape_of
 from tosaic.support.tosa_builder import rebuild, reshape, tensor, transpose
@@ -35,19 +35,6 @@ class SinkTransposes(ModulePass):
 
     def run(self, module: ir.Module) -> None:
         rewrite(module, PATTERNS)
-
-
-@pattern("tosa.transpose")
-def cancel(op: ir.Operation) -> Replacement:
-    """Identity permutations vanish, two in a row become one, constants are permuted here."""
-    x, perm = op.operands[0], permutation_of(op)
-    if perm == tuple(range(len(perm))):
-        return x
-    before = transpose_behind(x)
-    if before is not None:
-        return transpose(before[0], compose(before[1], perm))
-    values = constant_value(x) if str(element_type(x)) not in ("i4", "i48") else None
-    return None if values is None else constant(np.transpose(values, perm))
 
 
 @pattern(*POINTWISE)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tosaic.passes.layout.permutation import permutation_of
-from tosaic.passes.layout.transposes_to_reshapes import PATTERNS as TRANSPOSES_TO_RESHAPES
+from tosaic.passes.permutation import permutation_of
 from tosaic.passes.rewrite import Replacement, pattern, rewrite
 from tosaic.passes.transposed_rows import transposed_rows
+from tosaic.passes.transposes import FEWEST
 from tosaic.support.mlir import ir, shape_of
 from tosaic.support.tosa_builder import rebuild, reshape, transpose
 from tosaic.support.values import producer, users
@@ -13,7 +13,7 @@ from tosaic.support.values import producer, users
 
 def turn_in_products_on_cpu(module: ir.Module) -> None:
     """Let what turns the matrices of a MATMUL's second operand stand right before it, where it has no `tosaic.op`."""
-    rewrite(module, [_behind_reshape, _rows_first, *TRANSPOSES_TO_RESHAPES])
+    rewrite(module, [_behind_reshape, _rows_first, *FEWEST])
 
 
 @pattern("tosa.matmul")
