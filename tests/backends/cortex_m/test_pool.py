@@ -29,7 +29,7 @@ CASES: dict[str, Build] = {
 }
 for e in ("i8", "i16"):
     zero, out_zero = (5, -3) if e == "i8" else (0, 0)
-    for c in (3, 40):
+    for c in (3, 40) if e == "i8" else (20,):
         CASES[f"maximum {e} {c}"] = lambda g, e=e, c=c: g.pool(
             "max", g.input((1, 7, 6, c), e), (3, 3), (2, 2), (1, 1, 1, 0)
         )

@@ -43,11 +43,11 @@ def test_a_mutation_of_steps_wins_and_a_later_run_goes_on_from_its_record(task, 
             result = tune([(task, 1.0)], measure, database, **options)
             return result, database.records(task.key), best(database, task, "instructions")
 
-    _, early, _ = run(32)
-    result, records, winner = run(40)
+    _, early, _ = run(24)
+    result, records, winner = run(32)
     assert [record for record in early if is_stepped(record.schedule)]
-    assert (result.reused, result.measured) == (32, 8) and records[:32] == early
-    assert len({record.schedule for record in records}) == 40
+    assert (result.reused, result.measured) == (24, 8) and records[:24] == early
+    assert len({record.schedule for record in records}) == 32
     assert not [record for record in records if record.measurement.status in ("wrong", "illegal", "crash")]
     assert winner is not None and is_stepped(winner.schedule) and winner.schedule in task.space
     numbers = [r.measurement.instructions for r in records if r.measurement.ok and not is_stepped(r.schedule)]

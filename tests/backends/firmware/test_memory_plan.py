@@ -118,7 +118,7 @@ def npu_call(name: str, reads: Sequence[str], writes: Sequence[str], scratch: in
     return NpuCall(name, b"", b"", scratch, 0, inputs, outputs)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(made=programs(), fast=st.integers(1, 6000))
 def test_orders_that_are_given_up_would_not_have_been_kept(made, fast):
     target = board(fast, 1 << 20)
