@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tosaic.support.attributes import ints_of
+from tosaic.passes.permutation import permutation_of
 from tosaic.support.mlir import ir, shape_of
 from tosaic.support.values import producer
 
@@ -14,7 +14,7 @@ def transposed_rows(value: ir.Value) -> tuple[ir.Operation, ...]:
     op = producer(view.operands[0] if view else value, "tosa.transpose")
     if op is None:
         return ()
-    perms, shape = ints_of(op, "perms"), shape_of(op.results[0])
+    perms, shape = permutation_of(op), shape_of(op.results[0])
     rank = len(perms)
     if perms != (*range(rank - 2), rank - 1, rank - 2) or shape[-2:] != shape_of(value)[-2:]:
         return ()

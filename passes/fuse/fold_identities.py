@@ -7,9 +7,9 @@ from typing import ClassVar
 
 from tosaic.passes.integers import RANGES, clamp_limits, domain, rescale_of
 from tosaic.passes.module_pass import ModulePass, register
+from tosaic.passes.permutation import permutation_of
 from tosaic.passes.reshapes import merge_reshapes, reshape_of_constant
 from tosaic.passes.rewrite import Replacement, pattern, rewrite
-from tosaic.support.attributes import ints_of
 from tosaic.support.methods import entering_of
 from tosaic.support.mlir import constant_value, element_type, ir
 
@@ -32,7 +32,7 @@ def same_value(op: ir.Operation) -> Replacement:
     if x.type != op.results[0].type or entering_of(op):
         return None
     if op.name == "tosa.transpose":
-        perm = ints_of(op, "perms")
+        perm = permutation_of(op)
         return x if list(perm) == sorted(perm) else None
     return x
 

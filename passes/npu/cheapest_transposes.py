@@ -12,7 +12,7 @@ import numpy as np
 
 from tosaic.passes.module_pass import ModulePass, register
 from tosaic.passes.npu.cheapest import Form, convolved, to_cheapest
-from tosaic.support.attributes import ints_of
+from tosaic.passes.permutation import permutation_of
 from tosaic.support.mlir import element_type, ir, shape_of
 from tosaic.support.tosa_builder import rescale, reshape, transpose
 
@@ -41,7 +41,7 @@ class CheapestTransposes(ModulePass):
 
 def _forms(op: ir.Operation) -> Iterator[Form]:
     """Other ways to transpose."""
-    shape, perm, result = shape_of(op.operands[0]), ints_of(op, "perms"), shape_of(op.results[0])
+    shape, perm, result = shape_of(op.operands[0]), permutation_of(op), shape_of(op.results[0])
     sizes, order = merged(shape, perm)
     fixed = next((i for i, axis in enumerate(order) if i != axis), None)
     if fixed is None:

@@ -10,7 +10,7 @@ from typing import ClassVar
 from tosaic.passes.module_pass import ModulePass, register
 from tosaic.passes.npu.cheapest import Form, copied, to_cheapest
 from tosaic.passes.npu.cheapest_transposes import merged, transposed
-from tosaic.support.attributes import ints_of
+from tosaic.passes.permutation import permutation_of
 from tosaic.support.functions import inputs_of
 from tosaic.support.mlir import ir, shape_of
 from tosaic.support.tosa_builder import rebuild
@@ -35,7 +35,7 @@ class TransposesApart(ModulePass):
 
 
 def _forms(op: ir.Operation) -> tuple[Sequence[ir.Operation], Sequence[Form]]:
-    shape, perm = shape_of(op.operands[0]), ints_of(op, "perms")
+    shape, perm = shape_of(op.operands[0]), permutation_of(op)
     before, (sizes, order) = _convolution_before(op), merged(shape, perm)
     if not before or (sizes, order) == (shape, perm):
         return [op], []

@@ -10,11 +10,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from tosaic.passes.permutation import permutation_of
 from tosaic.passes.quantize.lowering import lowers
 from tosaic.passes.quantize.multipliers import scale_by, widen
 from tosaic.passes.quantize.quantization import dequantize, dequantized_view, float_constant, quantize, quantized_view
 from tosaic.passes.rewrite import Replacement, pattern
-from tosaic.support.attributes import enum_of, float_of, ints_of
+from tosaic.support.attributes import enum_of, float_of
 from tosaic.support.mlir import constant, constant_value, ir, numpy_dtype, shape_of
 from tosaic.support.quantization import Quantization
 from tosaic.support.tosa_builder import clamp, rebuild, tensor
@@ -98,7 +99,7 @@ def move_weights(op: ir.Operation) -> Replacement:
         return None
     shape, axis = shape_of(op.results[0]), view[1].axis
     if op.name == "tosa.transpose":
-        perms = ints_of(op, "perms")
+        perms = permutation_of(op)
         stored, axis = stored.transpose(perms), None if axis is None else perms.index(axis)
     elif axis is not None:
         behind = math.prod(stored.shape[axis:])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -67,6 +68,10 @@ class PlainMovement(_Movement):
         yield from (f"merge({first}, {second})" for first, second in pairs)
         yield from self._rows({name for pair in pairs for name in pair}, int(knobs["unroll"]))
 
+    @cached_property
+    def _may_lie_over_inputs(self) -> bool:
+        return bool(overlaps(self.program()))
+
     def _rows(self, merged: Container[str], count: int) -> Iterator[str]:
         """Rows of so many elements written out, and of longer ones what the compiler does not know as copies. Those
         that may lie over their input are copied by words."""
@@ -77,7 +82,7 @@ class PlainMovement(_Movement):
             raise RefusedError(f"there are no rows of {count}")
         for name, extent in chosen:
             yield from written_out(name, extent, count)
-        if not overlaps(self.program()):
+        if not self._may_lie_over_inputs:
             return
         for name, box in rows:
             whole = box.run and box.argument is not None and box.axes[-1].extent * BYTES[self.dtype] >= TOGETHER

@@ -13,7 +13,7 @@ from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from tosaic.backends.cortex_m.footprint import Walk
-from tosaic.backends.cortex_m.kernel import STEPS, KernelSource, Overlap, Site
+from tosaic.backends.cortex_m.kernel import STEPS, KernelSource, Site
 from tosaic.backends.cortex_m.kernels.mve import with_symbol
 from tosaic.backends.cortex_m.program.canonical import guard_change
 from tosaic.backends.cortex_m.program.check import check
@@ -151,11 +151,6 @@ class Built:
         """The loops over memory."""
         return walks(self.program)
 
-    @cached_property
-    def in_place(self) -> tuple[Overlap, ...]:
-        """The inputs and outputs that may share memory."""
-        return overlaps(self.program)
-
     def source(self, kind: str, constants: Mapping[str, np.ndarray]) -> KernelSource:
         """The kernel with its constants, those that the algorithm names.
 
@@ -165,7 +160,7 @@ class Built:
         symbol, text = with_symbol(kind, self.text)
         params = params_of(self.program, host_constants(self.program, constants))
         weights = constant_offsets(self.program).get(weights_of(self.program))
-        return KernelSource(symbol, "c", text, params, self.scratch, self.in_place, weights=weights)
+        return KernelSource(symbol, "c", text, params, self.scratch, overlaps(self.program), weights=weights)
 
 
 def built(what: Sketched, knobs: tuple[tuple[str, Choice], ...], core: Core) -> Built:

@@ -23,9 +23,11 @@ from tosaic.backends.cortex_m.program.tree import (
     Seq,
     Statement,
     children,
+    remembered,
 )
 
 
+@remembered
 def overlaps(program: Program) -> tuple[Overlap, ...]:
     """The inputs and outputs, by number, that may begin at one place."""
     inputs = [b for b in program.arguments if b.memory == "in"]

@@ -295,19 +295,20 @@ def parents_in(statement: Statement) -> list[Statement]:
     return [child for child in children(statement) if not isinstance(child, LEAVES)]
 
 
+_OfT = TypeVar("_OfT")
 _FoundT = TypeVar("_FoundT")
 
 
-def remembered(function: Callable[[Statement], _FoundT]) -> Callable[[Statement], _FoundT]:
-    """A function of a statement that the statement keeps the result of: trees share parts, and parts never change."""
+def remembered(function: Callable[[_OfT], _FoundT]) -> Callable[[_OfT], _FoundT]:
+    """A function of a statement, or a program, that keeps the result: trees share parts, and parts never change."""
     name = f"{function.__module__}.{function.__name__}"
 
     @wraps(function)
-    def found(statement: Statement) -> _FoundT:
+    def found(of: _OfT) -> _FoundT:
         try:
-            return statement.__dict__[name]
+            return of.__dict__[name]
         except KeyError:
-            kept = statement.__dict__[name] = function(statement)
+            kept = of.__dict__[name] = function(of)
             return kept
 
     return found
