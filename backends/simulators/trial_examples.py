@@ -97,7 +97,7 @@ def _first(prepared: reference.Executable, drawn: Iterable[tuple[np.ndarray, ...
         try:
             return Example(inputs, tuple(reference.evaluate(prepared, inputs)))
         except BackendError as error:
-            refusal = error
+            refusal = error.with_traceback(None)
     assert refusal is not None
     raise refusal
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from operator import itemgetter
@@ -171,7 +172,7 @@ def built(what: Sketched, knobs: tuple[tuple[str, Choice], ...], core: Core) -> 
     """
     found = _outcome(what, knobs, core)
     if isinstance(found, RefusedError):
-        raise found.with_traceback(None)
+        raise copy(found)  # what is raised holds the frames that it passes
     return found
 
 
@@ -180,7 +181,7 @@ def _outcome(what: Sketched, knobs: tuple[tuple[str, Choice], ...], core: Core) 
     try:
         return scheduled(what.program(), parse_steps("\n".join(what.steps(dict(knobs)))), core)
     except RefusedError as error:
-        return error
+        return error.with_traceback(None)
 
 
 @lru_cache(maxsize=64)

@@ -75,7 +75,7 @@ def ordered(block: InstructionBlock, pipeline: Pipeline | None, hoisted: int = 0
                 lived[prefers] = ordering.lived
                 registers_of.setdefault(order, _allocate(graph, order) if most else ordering.registers)
             except BackendError as error:
-                found = found or error
+                found = found or error.with_traceback(None)  # else it holds this frame, and all that called it
                 continue
             if pipeline is None or (prefers == _PRIORITIES[-1] and len(order) > _WORTH_COMPARING):
                 break

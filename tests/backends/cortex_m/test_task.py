@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -16,6 +18,8 @@ from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.cmsis_nn import LIBRARY, CmsisNn
 from tosaic.backends.cortex_m.kernel import FAMILIES, Site
 from tosaic.backends.cortex_m.program import kernel
+from tosaic.backends.cortex_m.program.list_scheduler import ordered
+from tosaic.backends.cortex_m.program.tree import RefusedError
 from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.backends.simulators.measure import BatchMeasure
 from tosaic.backends.simulators.runners.qemu import Qemu
@@ -63,6 +67,34 @@ def test_a_kernel_is_generated_once_as_long_as_somebody_has_it():
     del first
     assert not task._sources
     assert task.generate(task.default()).params == params
+
+
+def test_orders_that_do_not_fit_the_registers_hold_no_kernel():
+    task = _conv(0)
+    schedule = task.default()
+    for caches in (kernel.of_schedule, kernel._outcome, ordered):
+        caches.cache_clear()
+    gc.disable()
+    try:
+        task.generate(schedule)
+        assert not task._sources
+    finally:
+        gc.enable()
+
+
+class _Refused(NamedTuple):
+    def program(self):
+        raise RefusedError("there is no such program")
+
+    def steps(self, knobs):
+        return ()
+
+
+def test_a_refusal_that_is_remembered_holds_no_frame():
+    for _ in range(2):
+        with pytest.raises(RefusedError, match="there is no such program"):
+            kernel.built(_Refused(), (), CORTEX_M55)
+    assert kernel._outcome(_Refused(), (), CORTEX_M55).__traceback__ is None
 
 
 def test_a_guess_that_fits_the_working_memory_is_made_once(monkeypatch):
