@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from conftest import NETS
 
+from tosaic.api import Build
 from tosaic.backends.cores.cortex_m55 import CORE
 from tosaic.backends.cortex_m.sharing import pack_alike
 from tosaic.backends.cortex_m.task import KernelTask
@@ -31,6 +34,10 @@ def test_weights_of_two_calls_are_kept_once(succeed, tmp_path, options):
     succeed("compile", f"{NETS}:pyramid", *options, "--records", tmp_path / "records.db", "-o", tmp_path / "build")
     assert OF_HEAD + OF_WIDE < constants(tmp_path / "build") < OF_HEAD + OF_WIDE + BESIDE
     assert succeed("run", tmp_path / "build", "--random", 2)["exact"]
+    kernels = [kernel.symbol for kernel in Build.load(tmp_path / "build").manifest.kernels]
+    report = Path(*succeed("report", tmp_path / "build")["files"]).read_text()
+    assert any(symbol.endswith("_shared") for symbol in kernels)
+    assert all(f"void {symbol}(" in report for symbol in kernels)
 
 
 @pytest.mark.parametrize("options", [[], ["--kernels", "cmsis-nn"]], ids=["all", "cmsis-nn"])

@@ -71,7 +71,7 @@ class KernelRecord:
     Args:
         name: of the function.
         task: its ops and the shape of its result.
-        symbol: of the kernel in C.
+        symbol: of the kernel in C, as the firmware calls it.
         trials: how many schedules of its task have a record; one is the proof of the default alone.
         trial_instructions, trial_cycles, trial_cycles_with_memory: of the trial that won; None where no trial can tell
             right from wrong.

@@ -40,7 +40,7 @@ from tosaic.frontend import (
 from tosaic.runs.npu_execution import npu_for
 from tosaic.runs.verification import verify_build
 from tosaic.support.errors import Advice, BackendError, OutOfFlashError
-from tosaic.support.functions import is_exact
+from tosaic.support.functions import called, is_exact
 from tosaic.support.locations import describe
 from tosaic.support.mlir import bytecode, functions, ir, parse
 from tosaic.terminal.progress import Stations, durations, keep_durations
@@ -79,6 +79,7 @@ def compile_model(options: CompileOptions, output: Path) -> BuildFolder:
             firmware = _firmware(options, middle, placement, placed, kernels, tuner, folder)
         with stations.station("write"):
             _write(folder, middle, placement, placed, kernels, firmware)
+        symbols = dict(zip(called(placed), (call.name for call in firmware.calls), strict=True))
         manifest = Manifest(
             tosaic=tosaic.__version__,
             model=options.model_name,
@@ -89,7 +90,9 @@ def compile_model(options: CompileOptions, output: Path) -> BuildFolder:
             layers=tuple(middle.layers),
             calibration=tuple(middle.calibration[: len(firmware.inputs)]),
             ops=placed_ops(placed, placement.regions),
-            kernels=tuple(_kernel(name, kernel, proofs, options.schedules.file) for name, kernel in kernels.items()),
+            kernels=tuple(
+                _kernel(name, symbols[name], kernel, proofs, options.schedules.file) for name, kernel in kernels.items()
+            ),
             regions=tuple(RegionRecord.of(name, region) for name, region in placement.regions.items()),
             trials=_trials(len(tuner.database.written), tuned),
             objective=tuner.objective,
@@ -347,13 +350,15 @@ def fit_model(options: CompileOptions) -> list[Point]:
             return fitter.front()
 
 
-def _kernel(name: str, kernel: ChosenKernel, proofs: Mapping[str, KernelProof], schedules: str) -> KernelRecord:
+def _kernel(
+    name: str, symbol: str, kernel: ChosenKernel, proofs: Mapping[str, KernelProof], schedules: str
+) -> KernelRecord:
     measured = kernel.record.measurement if kernel.record else None
     proof = proofs.get(kernel.task.key)
     return KernelRecord(
         name=name,
         task=kernel.task.name,
-        symbol=kernel.source.symbol,
+        symbol=symbol,
         schedule=str(kernel.schedule),
         trials=kernel.trials,
         trial_instructions=(measured.instructions or None) if measured else None,
