@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Callable
+from inspect import isfunction
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -36,7 +37,8 @@ def load_function(text: str) -> Callable[..., Any]:
         raise ModelError(f"{path} does not import", why=reason(error)) from error
     found = getattr(source, function, None)
     if not callable(found):
-        known = [name for name, value in vars(source).items() if callable(value) and not name.startswith("_")]
+        own = {name for name, value in vars(source).items() if isfunction(value) and value.__module__ == source.__name__}
+        known = sorted(name for name in own if not name.startswith("_"))
         raise ModelError(f"{path} has no function `{function}`", hint=f"it has {', '.join(known) or 'none'}")
     return found
 

@@ -66,6 +66,7 @@ def test_an_unknown_model_of_the_zoo(compile_refused):
 def test_a_missing_factory(compile_refused):
     message = compile_refused(f"{NETS}:nett")
     assert "has no function `nett`" in message and "net" in message
+    assert "Tensor" not in message and "Net" not in message
 
 
 def test_an_op_without_a_lowering(compile_refused):
