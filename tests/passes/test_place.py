@@ -375,12 +375,13 @@ def test_a_product_turns_what_is_reshaped_before_it(perms, joined):
 @pytest.mark.parametrize("shape, perms, first", [
     ((1, 5, 2, 3), (0, 2, 3, 1), (0, 2, 1, 3)), ((5, 2, 1, 3), (2, 1, 3, 0), (2, 1, 0, 3)),
     ((1, 1, 5, 3), (0, 1, 3, 2), None), ((1, 5, 1, 3), (0, 2, 3, 1), None),
+    ((5, 2, 3), (1, 2, 0), (1, 0, 2)),
 ])  # fmt: skip
 def test_whole_rows_are_copied_for_a_product_that_turns_them(shape, perms, first):
     graph = Graph()
     turned = graph.transpose(graph.input(shape), perms)
-    heads = math.prod(shape[axis] for axis in perms[:2])
-    keys = graph.op("reshape", [turned, graph.shape((heads, 3, 5))], (heads, 3, 5), "i8")
+    heads = math.prod(shape[axis] for axis in perms[:-2])
+    keys = graph.op("reshape", [turned, graph.shape((heads, 3, 5))], (heads, 3, 5), "i8") if len(perms) > 3 else turned
     module = graph.module(graph.requantize(graph.matmul(graph.input((heads, 4, 3)), keys), "i8", 0.01))
     placed = place(module)
     assert same(module, placed)
