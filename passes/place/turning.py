@@ -6,7 +6,7 @@ from tosaic.passes.permutation import permutation_of
 from tosaic.passes.reshapes import merge_reshapes
 from tosaic.passes.rewrite import Replacement, pattern, rewrite
 from tosaic.passes.transposed_rows import transposed_rows
-from tosaic.passes.transposes import FEWEST
+from tosaic.passes.transposes import FEWEST, to_reshape
 from tosaic.support.mlir import ir, shape_of
 from tosaic.support.tosa_builder import rebuild, reshape, transpose
 from tosaic.support.values import producer, users
@@ -15,7 +15,7 @@ from tosaic.support.values import producer, users
 def turn_in_products_on_cpu(module: ir.Module) -> None:
     """Let what turns the matrices of a MATMUL's second operand stand right before it, where it has no `tosaic.op`."""
     rewrite(module, [_behind_reshape, *FEWEST])
-    rewrite(module, [_rows_first, merge_reshapes])  # `FEWEST` would make one transpose of two again
+    rewrite(module, [_rows_first, to_reshape, merge_reshapes])  # `FEWEST` would make one transpose of two again
 
 
 @pattern("tosa.matmul")
