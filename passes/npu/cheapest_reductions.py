@@ -78,5 +78,6 @@ def _by_halves(op: ir.Operation, x: ir.Value) -> ir.Value:
         wide = [rescale(each, "i32", [1 << 30], [30]) for each in halves]
         x = rescale(emit(name, wide, (*rows, row), "i32"), kind, [1 << 30], [30])
     if row > 1:
-        x = rebuild(op, [x], tensor((*rows, 1), kind), axis=len(rows))
+        count = math.prod(rows)
+        x = rebuild(op, [reshape(x, (1, count, 1, row))], tensor((1, count, 1, 1), kind), axis=3)
     return reshape(x, shape_of(op.results[0]))
