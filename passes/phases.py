@@ -107,7 +107,8 @@ def npu_phases(target: str, small: bool = False) -> tuple[Phase, ...]:
 
 
 def _npu_phase(first: tuple[ModulePass, ...] = (), then: tuple[ModulePass, ...] = ()) -> Phase:
-    closing = (RescaleToTable(), *first, ReduceRows(), *then, TransposesToReshapes(), _CLEAN)
+    tables = RescaleToTable()  # once more at the end: dimensions of one that vanish bring a RESCALE to what it reads
+    closing = (*first, tables, ReduceRows(), *then, TransposesToReshapes(), tables, _CLEAN)
     return Phase("npu", (), closing, check_for_npu, exact=True)
 
 
