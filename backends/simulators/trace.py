@@ -21,10 +21,17 @@ from tosaic.support.errors import SimulatorError
 
 @dataclass(frozen=True)
 class Signature:
-    """The bytes of each tensor that a kernel reads and writes, in the order of its arguments."""
+    """The bytes of each tensor that a call reads and writes, in the order of its kernel's arguments.
+
+    Calls of one kernel may differ in them: what slices the beginning of a tensor does not know how long that is.
+    """
 
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return self.inputs + self.outputs
 
 
 @dataclass(frozen=True)
@@ -47,7 +54,7 @@ def trace_firmware(
     build: Path,
     firmware: Firmware,
     core: Core,
-    signatures: Mapping[str, Signature],
+    signatures: Sequence[Signature],
     samples: Sequence[Sequence[np.ndarray]],
     runner: Runner,
     npu: Execute | None = None,
@@ -59,35 +66,37 @@ def trace_firmware(
     Kernels, constants and memory plan are those of `model.elf`.
 
     Args:
-        signatures: of every kernel, by symbol.
+        signatures: of every call of a kernel, in order.
         samples: as `run_firmware` takes them.
         npu: executes NPU calls on the host.
 
     Raises:
         BackendError: it does not link.
-        SimulatorError: the run failed, or a kernel has no signature.
+        SimulatorError: the run failed.
     """
     check_samples(firmware.inputs, samples)
     inputs = encode_inputs(samples)
     called = [call.name for call in firmware.calls if call.processor == "cpu"]
-    if unknown := set(called) - set(signatures):
-        raise SimulatorError(f"no signature of the kernel `{min(unknown)}` is known")
+    of_kernels: dict[str, list[Signature]] = {}
+    for kernel, signature in zip(called, signatures, strict=True):
+        of_kernels.setdefault(firmware.symbol(kernel), []).append(signature)
     with tempfile.TemporaryDirectory(prefix="tosaic-") as name:
         folder = Path(name)
-        wrapped = {firmware.symbol(kernel): signatures[kernel] for kernel in called}
-        elf = _link(build, firmware, wrapped, folder, core)
+        elf = _link(build, firmware, of_kernels, folder, core)
         execution = runner.run(elf, {"inputs.bin": inputs}, npu=npu, timeout=timeout, count=False)
     outputs = read_outputs(execution.check("the traced firmware"), firmware.outputs, len(samples))
-    stream = _calls(execution.files.get(_TRACE, b""), [signatures[symbol] for symbol in called] * len(samples))
+    stream = _calls(execution.files.get(_TRACE, b""), [*signatures] * len(samples))
     return Trace(outputs, tuple(tuple(next(stream) for _ in called) for _ in samples))
 
 
 _TRACE = "trace.bin"
 
 
-def _link(build: Path, firmware: Firmware, signatures: Mapping[str, Signature], folder: Path, core: Core) -> Path:
+def _link(
+    build: Path, firmware: Firmware, signatures: Mapping[str, Sequence[Signature]], folder: Path, core: Core
+) -> Path:
     source, wrappers, elf = folder / "trace.c", folder / "trace.o", folder / "traced.elf"
-    source.write_text(_HEAD + "".join(_wrapper(symbol, signature) for symbol, signature in signatures.items()))
+    source.write_text(_HEAD + "".join(_wrapper(symbol, calls) for symbol, calls in signatures.items()))
     toolchain.compile_c(source, wrappers, core)
     redirected = [f"--wrap={symbol}" for symbol in signatures]
     main = MAIN_AT_ONCE if firmware.fed_rows else MAIN
@@ -114,19 +123,29 @@ void trace(const void *data, uint32_t bytes)
 """
 
 
-def _wrapper(symbol: str, signature: Signature) -> str:
-    """A function that traces the inputs, calls the kernel, and traces the outputs."""
-    inputs = [f"in{index}" for index in range(len(signature.inputs))]
-    outputs = [f"out{index}" for index in range(len(signature.outputs))]
+def _wrapper(symbol: str, calls: Sequence[Signature]) -> str:
+    """A function that traces the inputs, calls the kernel, and traces the outputs; its calls follow in turn."""
+    inputs = [f"in{index}" for index in range(len(calls[0].inputs))]
+    outputs = [f"out{index}" for index in range(len(calls[0].outputs))]
+    tensors = [*inputs, *outputs]
     declared = [*(f"const void *{name}" for name in inputs), *(f"void *{name}" for name in outputs)]
     arguments = ", ".join([*declared, "const void *params", "void *scratch"])
-    before = "".join(f"    trace({n}, {size}u);\n" for n, size in zip(inputs, signature.inputs, strict=True))
-    after = "".join(f"    trace({n}, {size}u);\n" for n, size in zip(outputs, signature.outputs, strict=True))
-    call = f"    __real_{symbol}({', '.join([*inputs, *outputs, 'params', 'scratch'])});\n"
-    return (
-        f"\nvoid __real_{symbol}({arguments});\nvoid __wrap_{symbol}({arguments});\n"
-        f"void __wrap_{symbol}({arguments})\n{{\n{before}{call}{after}}}\n"
+    before, after = (
+        "".join(f"    trace({name}, size[{tensors.index(name)}]);\n" for name in names) for names in (inputs, outputs)
     )
+    sizes = ", ".join(f"{{{', '.join(f'{size}u' for size in call.sizes)}}}" for call in calls)
+    return f"""
+void __real_{symbol}({arguments});
+void __wrap_{symbol}({arguments});
+void __wrap_{symbol}({arguments})
+{{
+    static const uint32_t sizes[{len(calls)}][{len(tensors)}] = {{{sizes}}};
+    static uint32_t called;
+    const uint32_t *size = sizes[called];
+    called = (called + 1) % {len(calls)};
+{before}    __real_{symbol}({", ".join([*tensors, "params", "scratch"])});
+{after}}}
+"""
 
 
 def _calls(data: bytes, called: Sequence[Signature]) -> Iterator[TracedCall]:

@@ -8,6 +8,7 @@ import shutil
 import numpy as np
 import pytest
 from conftest import NETS
+from tosa_graphs import Graph
 
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.ethos_u.emulator import machine
@@ -70,6 +71,15 @@ def test_a_sound_build(succeed, builds, target):
     assert report["npu"] == ("none" if target == "cortex-m55" else "emulator")
     assert report["calls"] and all(call["exact"] and call["ops"] for call in report["calls"])
     assert any("CONV2D" in call["ops"] and "nets.py" in call["where"] for call in report["calls"])
+
+
+def test_calls_of_one_kernel_may_read_tensors_of_several_sizes(succeed, tmp_path):
+    graph = Graph()
+    slices = [graph.slice(graph.input((rows, 16)), (1, 0), (2, 16)) for rows in (6, 4, 5)]
+    (tmp_path / "slices.mlir").write_text(str(graph.module(*slices)))
+    succeed("compile", tmp_path / "slices.mlir", "-o", tmp_path / "build")
+    report = succeed("verify", tmp_path / "build")
+    assert report["exact"] and len({call["name"] for call in report["calls"]}) == 1 < len(report["calls"])
 
 
 def test_damaged_weights_of_a_kernel_name_its_call(differing, builds, tmp_path):

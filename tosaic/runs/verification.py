@@ -120,7 +120,7 @@ def verify_build(build: BuildFolder, given: Sequence[Sample], runner: str = "qem
             outputs = run_firmware(build.elf, firmware, samples, on, npu).outputs
         with stations.station("board, call by call"):
             traced_npu = replace(npu, executed=[]) if npu else None
-            signatures = {call.name: call.signature for call in calls if call.processor == "cpu"}
+            signatures = [call.signature for call in calls if call.processor == "cpu"]
             trace = trace_firmware(build.folder, firmware, target.core, signatures, samples, on, traced_npu)
         runs = _with_faults(build, calls, samples, _executed(calls, trace, traced_npu))
         checks = []
