@@ -22,6 +22,8 @@ _PRE_SHIFT = {"i8": 20, "i16": 15}
 # Parts of the result's step that both operands may be whole numbers of, as powers of two, and units in such a part:
 # Vela gives the operands of a sum 20 bits of room.
 _PART_BITS, _UNITS = (5, 6, 7), 1 << 13
+# Of an operand of a sum that fits i32.
+_TERM_BITS = 30
 # A part of a result's step that no result shows.
 _UNSEEN = 1 / 64
 _FACTOR_BITS = {"i8": 15, "i16": 14}
@@ -179,7 +181,9 @@ def _aligned(a: ir.Value, b: ir.Value, scale: float = 0.0) -> tuple[ir.Value, ir
     storage = storages.pop()
     unseen, fine = _UNSEEN * scale / 2.0 ** int(storage[1:]), 2 * largest / 2.0 ** _PRE_SHIFT[storage]
     parts = (scale / (1 << bits) for bits in _PART_BITS if scale)
-    whole = (part for part in parts if first.whole(part, unseen / part) and second.whole(part, unseen / part))
+    most = (1 << _TERM_BITS - int(storage[1:])) // _UNITS
+    counted = ((part, [term.whole(part, unseen / part) for term in (first, second)]) for part in parts)
+    whole = (part for part, counts in counted if 0 < min(counts) and max(counts) <= most)
     unit, grain = next(((part / _UNITS, _UNITS) for part in whole), (fine, 1))
     return first.in_unit(unit, unseen / unit, grain), second.in_unit(unit, unseen / unit, grain), unit
 

@@ -135,6 +135,19 @@ def test_terms_that_are_whole_parts_of_the_result_s_step_are_rounded_by_a_shift(
     np.testing.assert_array_equal(got, np.clip((total + 64 >> 7) + 5, -128, 127))
 
 
+@pytest.mark.parametrize(("kind", "times"), [("int8", (64, 80)), ("int16", (1, 3)), ("int16", (8, 7))])
+def test_terms_that_are_many_parts_of_the_result_s_step_fit_int32(kind, times):
+    b, storage, scale = Casts(), "i8" if kind == "int8" else "i16", 2.0**-15
+    x, y = (b.input((4, 64), f"{storage}:f32, {scale * each!r}:0") for each in times)
+    module = b.module(b.requantized(b.op("tosa.sub", [x, y], (4, 64)), f"{storage}:f32, {scale!r}:0"))
+    ends = np.iinfo(kind).min, np.iinfo(kind).max
+    rising = np.linspace(*ends, 256).astype(kind).reshape(4, 64)
+    data = [rising, rising[::-1, ::-1]]
+    (got,) = run(module, data)
+    real = data[0].astype(float) * times[0] - data[1].astype(float) * times[1]
+    assert off_by(got, np.clip(np.rint(real), *ends))[0] <= 1
+
+
 @pytest.mark.parametrize("name", ["maximum", "minimum"])
 def test_extrema_of_tensors(name):
     b = Casts()
