@@ -37,7 +37,8 @@ def load_function(text: str) -> Callable[..., Any]:
         raise ModelError(f"{path} does not import", why=reason(error)) from error
     found = getattr(source, function, None)
     if not callable(found):
-        own = {name for name, value in vars(source).items() if isfunction(value) and value.__module__ == source.__name__}
+        functions = {name: value.__module__ for name, value in vars(source).items() if isfunction(value)}
+        own = (name for name, module in functions.items() if module == source.__name__)
         known = sorted(name for name in own if not name.startswith("_"))
         raise ModelError(f"{path} has no function `{function}`", hint=f"it has {', '.join(known) or 'none'}")
     return found

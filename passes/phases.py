@@ -30,17 +30,18 @@ from tosaic.passes.module_pass import PASSES, ModulePass, UpstreamPass
 from tosaic.passes.npu.affine_to_depthwise import AffineToDepthwise
 from tosaic.passes.npu.centering_to_convolutions import CenteringToConvolutions
 from tosaic.passes.npu.cheapest_convolutions import CheapestConvolutions
+from tosaic.passes.npu.cheapest_moves import CheapestMoves
 from tosaic.passes.npu.cheapest_products import CheapestProducts
 from tosaic.passes.npu.cheapest_reductions import CheapestReductions
 from tosaic.passes.npu.cheapest_transpose_convolutions import CheapestTransposeConvolutions
 from tosaic.passes.npu.cheapest_transposes import CheapestTransposes
 from tosaic.passes.npu.columns_to_channels import ColumnsToChannels
 from tosaic.passes.npu.four_dimensions import FourDimensions
+from tosaic.passes.npu.pixels_to_channels import PixelsToChannels
 from tosaic.passes.npu.pixels_to_rows import PixelsToRows
 from tosaic.passes.npu.reduce_rows import ReduceRows
 from tosaic.passes.npu.rescale_to_table import RescaleToTable
 from tosaic.passes.npu.sums_to_convolutions import SumsToConvolutions
-from tosaic.passes.npu.transposes_apart import TransposesApart
 from tosaic.passes.place.place import Place
 from tosaic.passes.quantize.explicit_casts import ExplicitCasts
 from tosaic.passes.quantize.fold_casts import FoldCasts
@@ -88,13 +89,14 @@ def npu_phases(target: str, small: bool = False) -> tuple[Phase, ...]:
     cheapest = (
         *(() if small else (SumsToConvolutions(target),)),
         CheapestProducts(target),
-        CheapestReductions(target),
         CheapestTransposeConvolutions(target),
         CheapestConvolutions(target),
         ColumnsToChannels(target),
         CenteringToConvolutions(target),
+        CheapestReductions(target),
         AffineToDepthwise(target),
-        TransposesApart(target),
+        PixelsToChannels(target),
+        CheapestMoves(target),
         CheapestTransposes(target),
     )
     images = FourDimensions()

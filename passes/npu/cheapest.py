@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -14,13 +14,15 @@ from tosaic.support.attributes import ints_of
 from tosaic.support.errors import unknown_name
 from tosaic.support.functions import body_of, computing_ops, inputs_of, main_of
 from tosaic.support.mlir import constant, constant_value, element_type, functions, ir, numpy_dtype, shape_of
-from tosaic.support.tosa_builder import element, emit, rebuild, reshape, tensor, zero_point
+from tosaic.support.tosa_builder import element, emit, rebuild, rescale, reshape, tensor, zero_point
 
 Form: TypeAlias = Callable[..., ir.Value]
 """Computes the last result of some ops from the tensors that they read, in the order of first use."""
 Forms: TypeAlias = Callable[[ir.Operation], "tuple[Sequence[ir.Operation], Sequence[Form]]"]
 """The ops up to this one that other forms can replace, and these forms."""
 
+COMPARED = ("i8", "i16", "i32")
+"""Types of which `or_least` takes the greater value."""
 _SUMS = {"i8": "i32", "i16": "i48"}
 _CHOSEN: dict[tuple[Cost, Forms, tuple[str, ...]], int] = {}
 """Which form costs least, 0 for the ops as they stand, whatever their constants hold."""
@@ -84,6 +86,11 @@ def copied(constants: Sequence[ir.Value]) -> list[ir.Value]:
     return [value.owner.operation.clone().results[0] for value in constants]
 
 
+def reading(op: ir.Operation, known: Mapping[ir.Value, ir.Value]) -> list[ir.Value]:
+    """What an op reads in a form, which has these values for others; constants are copies."""
+    return [known[value] if value in known else copied([value])[0] for value in op.operands]
+
+
 def repeated(value: ir.Value, times: int) -> ir.Value:
     """A constant for each channel, for so many groups of them; one for all stays one."""
     values = constant_value(value)
@@ -123,6 +130,15 @@ def convolved(
     zeros = [zero_point(zero, element_type(x)), zero_point(0, "i8")]
     window = {"pad": (0, 0, 0, 0), "stride": (1, 1), "dilation": (1, 1), "acc_type": sums}
     return emit(name, [x, constant(weights), offsets, *zeros], shape, sums, **window)
+
+
+def or_least(shape: Sequence[int], x: ir.Value) -> ir.Value:
+    """The greater of `x` and the least value of its type, repeated to a shape: `x`, broadcast, by a MAXIMUM."""
+    kind = element_type(x)
+    least = constant(np.full(shape, np.iinfo(numpy_dtype(kind)).min, numpy_dtype(kind)))
+    wide = [each if str(kind) == "i32" else rescale(each, "i32", [1 << 30], [30]) for each in (x, least)]
+    greater = emit("maximum", wide, np.broadcast_shapes(shape_of(x), tuple(shape)), "i32")
+    return greater if str(kind) == "i32" else rescale(greater, kind, [1 << 30], [30])
 
 
 def rescaled(op: ir.Operation, sums: ir.Value, times: int) -> ir.Value:

@@ -36,11 +36,16 @@ def widen_in_readers(kernels: Sequence[Sequence[Node]]) -> bool:
 
 def widen_in_regions(regions: Sequence[Sequence[Node]]) -> list[list[ir.Operation]]:
     """The ops of each region of the NPU, which has a copy of each RESCALE to more bits that it reads of another one: in
-    one region the NPU does it while it reads, and fewer bytes are kept."""
+    one region the NPU does it while it reads, and fewer bytes are kept. Each reader has a copy of that of a constant,
+    as Vela makes one op of what several read."""
     region_of = {node: index for index, region in enumerate(regions) for node in region}
     copies: list[list[ir.Operation]] = [[] for _ in regions]
     for node, own in region_of.items():
         if node.name != "rescale" or bit_width(node.op.results[0]) <= bit_width(node.op.operands[0]):
+            continue
+        if not node.inputs:
+            for user in [user for user in node.users if user in region_of][1:]:
+                copies[region_of[user]].append(_copy_for(node, [user]))
             continue
         for index in sorted({region_of.get(user, own) for user in node.users} - {own}):
             copies[index].append(_copy_for(node, [user for user in node.users if region_of.get(user) == index]))

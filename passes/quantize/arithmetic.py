@@ -183,7 +183,7 @@ def _aligned(a: ir.Value, b: ir.Value, scale: float = 0.0) -> tuple[ir.Value, ir
     parts = (scale / (1 << bits) for bits in _PART_BITS if scale)
     most = (1 << _TERM_BITS - int(storage[1:])) // _UNITS
     counted = ((part, [term.whole(part, unseen / part) for term in (first, second)]) for part in parts)
-    whole = (part for part, counts in counted if 0 < min(counts) and max(counts) <= most)
+    whole = (part for part, counts in counted if min(counts) > 0 and max(counts) <= most)
     unit, grain = next(((part / _UNITS, _UNITS) for part in whole), (fine, 1))
     return first.in_unit(unit, unseen / unit, grain), second.in_unit(unit, unseen / unit, grain), unit
 

@@ -290,8 +290,8 @@ def test_every_form_of_a_transpose_behind_a_convolution(depthwise, monkeypatch):
     y = convolve(x, weights, rng.integers(-99, 99, 8), pad=(1, 1, 1, 1), input_zero=3)
     y = graph.table(graph.requantize(y, "i8", scale=rng.uniform(1e-3, 3e-3, 8)), rng.integers(-128, 128, 256))
     module = graph.module(graph.transpose(y, (0, 3, 1, 2)))
-    others = forms(module, "transposes-apart", monkeypatch)
-    assert len(others) == 2
+    others = forms(module, "cheapest-transposes", monkeypatch)
+    assert len(others) == 6
     check(module, others)
 
 
@@ -310,8 +310,35 @@ def test_every_form_of_a_product(matrices, turned, element, monkeypatch):
     sums = graph.matmul(a, b, 5 * small, -7 * small)
     module = graph.module(graph.requantize(sums, element, 0.001 if small else 1e-6))
     others = forms(module, "cheapest-products", monkeypatch)
-    assert [sum(op.name == "tosa.conv2d" for op in walk(other)) for other in others] == [0, 0, 1][: 2 + small]
+    assert [sum(op.name == "tosa.conv2d" for op in walk(other)) for other in others] == [0, 0, 1, 1][: 2 + 2 * small]
     check(module, others, ["ethos-u85-256"])
+
+
+@pytest.mark.parametrize("viewed", [False, True])
+def test_every_form_of_a_product_with_a_mask(viewed, monkeypatch):
+    graph = Graph()
+    keys = graph.transpose(graph.input((3, 12, 8)), (0, 2, 1))
+    scores = graph.requantize(graph.matmul(graph.input((3, 2, 8)), keys, 5, -7), "i8", 0.004, output_zero=-3)
+    scores = graph.reshape(scores, (1, 6, 1, 12)) if viewed else scores
+    mask = graph.rescale(graph.input((1, 1, 1, 12) if viewed else (1, 1, 12)), "i32", 1 << 30, 19, input_zero=4)
+    wide = graph.rescale(scores, "i32", 1 << 30, 20, input_zero=-3)
+    total = graph.binary("add", *((wide, mask) if viewed else (mask, wide)))
+    module = graph.module(graph.rescale(total, "i8", 1785399231, 42, output_zero=4))
+    others = forms(module, "cheapest-products", monkeypatch)
+    products = [[shape_of(op.results[0]) for op in walk(other) if op.name == "tosa.matmul"] for other in others]
+    assert [(3, 12, 2)] in products
+    assert [(6, 6, 2)] in products
+    check(module, others, ["ethos-u85-256"])
+
+
+def test_a_product_stays_to_whose_rows_different_ones_are_added(monkeypatch):
+    graph = Graph()
+    scores = graph.requantize(graph.matmul(graph.input((3, 2, 8)), graph.input((3, 8, 12))), "i8", 0.004)
+    total = graph.binary("add", *(graph.rescale(x, "i32", 1 << 30, 20) for x in (scores, graph.input((1, 2, 12)))))
+    module = graph.module(graph.rescale(total, "i8", 1785399231, 42))
+    others = forms(module, "cheapest-products", monkeypatch)
+    added = [op for other in others for op in walk(other) if op.name == "tosa.add"]
+    assert {len(shape_of(op.results[0])) for op in added} == {3}
 
 
 def test_a_product_stays_whose_sums_are_read_twice_or_whose_operands_are_one(monkeypatch):
@@ -331,7 +358,9 @@ def test_an_extremum_of_other_axes_and_numbers_stays(monkeypatch):
     assert len(forms(module, "cheapest-reductions", monkeypatch)) == 1
 
 
-@pytest.mark.parametrize(("shape", "count"), [((8, 1, 64), 6), ((2, 6, 49), 3), ((3, 2, 34), 2), ((1, 5, 16), 1), ((2, 4, 36), 6)])
+@pytest.mark.parametrize(
+    ("shape", "count"), [((8, 1, 64), 6), ((2, 6, 49), 3), ((3, 2, 34), 2), ((1, 5, 16), 1), ((2, 4, 36), 6)]
+)
 @pytest.mark.parametrize("element", ["i8", "i16"])
 def test_every_form_of_an_extremum(shape, count, element, monkeypatch):
     graph = Graph()
@@ -343,3 +372,62 @@ def test_every_form_of_an_extremum(shape, count, element, monkeypatch):
     for other in others:
         create("transposes-to-reshapes", {}).run(other)
         check_for_npu(other)
+
+
+def squared(graph: Graph, x: ir.Value, left: int = 7, right: int = 4) -> ir.Value:
+    """The sum of the squares of an int8, scaled as RMSNorm scales it."""
+    fine = graph.rescale(x, "i16", 1 << 30, 30 - left, input_zero=-8)
+    squares = graph.rescale(graph.mul(fine, fine), "i32", 1 << 30, 30 + right)
+    return graph.reduce("reduce_sum", squares, len(shape_of(x)) - 1)
+
+
+@pytest.mark.parametrize(("row", "left"), [(64, 7), (86, 6)])
+def test_every_form_of_a_sum_of_squares(row, left, monkeypatch):
+    graph = Graph()
+    module = graph.module(squared(graph, graph.input((1, 3, 1, row)), left))
+    others = forms(module, "cheapest-reductions", monkeypatch)
+    assert len(others) == 2
+    check(module, others, ["ethos-u85-256"])
+
+
+@pytest.mark.parametrize(("row", "left", "right"), [(63, 7, 4), (64, 8, 4), (64, 1, 4), (256, 7, 1)])
+def test_a_sum_of_squares_stays_that_is_odd_saturates_rounds_or_is_large(row, left, right, monkeypatch):
+    graph = Graph()
+    module = graph.module(squared(graph, graph.input((1, 3, 1, row)), left, right))
+    assert len(forms(module, "cheapest-reductions", monkeypatch)) == 1
+
+
+@pytest.mark.parametrize(("shift", "count"), [(30, 2), (10, 1)])
+def test_a_sum_goes_by_halves_where_no_part_can_leave_its_type(shift, count, monkeypatch):
+    graph = Graph()
+    wide = graph.rescale(graph.input((1, 3, 1, 24), "i16"), "i32", 1 << 30, shift)
+    module = graph.module(graph.reduce("reduce_sum", wide, 3))
+    others = forms(module, "cheapest-reductions", monkeypatch)
+    assert len(others) == count
+    if count == 2:
+        check(module, others, ["ethos-u85-256"])
+
+
+@pytest.mark.parametrize("element", ["i8", "i16", "i32"])
+def test_every_form_of_what_is_repeated_or_put_together(element, monkeypatch):
+    graph = Graph()
+    x, y = graph.input((1, 5, 4, 16), element), graph.input((1, 1, 2, 8), element)
+    parts = [graph.slice(x, (0, row, column, 8 * row), (1, 1, 2, 8)) for row, column in ((0, 0), (1, 2))]
+    module = graph.module(graph.concat([parts[0], y, parts[1]], 2), graph.tile(y, (1, 3, 1, 1)))
+    others = forms(module, "cheapest-moves", monkeypatch)
+    assert len(others) == 3
+    check(module, others, ["ethos-u85-256"])
+
+
+def test_every_form_of_what_follows_from_rows(monkeypatch):
+    graph = Graph()
+    x = graph.input((1, 6, 1, 24))
+    total = graph.reduce("reduce_sum", graph.rescale(x, "i32", 1 << 30, 30, input_zero=-9), 3)
+    largest = graph.binary("sub", graph.const(np.full((1, 1, 1, 1), 17), "i32"), graph.unary("clz", total))
+    column = graph.const(np.arange(6).reshape(1, 6, 1, 1), "i32")  # stays as it is
+    module = graph.module(graph.binary("add", total, largest), graph.binary("add", total, column))
+    others = forms(module, "pixels-to-channels", monkeypatch)
+    assert len(others) == 2
+    added = [[shape_of(op.results[0]) for op in walk(other) if op.name == "tosa.add"] for other in others]
+    assert added == [[(1, 6, 1, 1)] * 2, [(1, 1, 1, 6), (1, 6, 1, 1)]]
+    check(module, others, ["ethos-u85-256"])

@@ -12,7 +12,8 @@ from tosaic.passes.place.verdicts import Verdict, everything_on_cpu
 from tosaic.support.attributes import int_of, ints_of
 from tosaic.support.errors import PassError
 from tosaic.support.functions import body_of, functions_on
-from tosaic.support.mlir import copy_of, element_type, functions, ir, parse, walk
+from tosaic.support.mlir import copy_of, element_type, functions, ir, parse, shape_of, walk
+from tosaic.support.values import users
 
 ONES = np.ones((8, 3, 3, 8), np.int8)
 
@@ -135,6 +136,21 @@ def test_regions_of_the_npu_widen_themselves_what_another_reads_too():
     ops = [[op for op in walk(one) if "tosaic.op" in op.attributes] for one in regions.values()]
     first_numbers, second_numbers = ({int_of(op, "tosaic.op") for op in one} for one in ops)
     assert len(first_numbers & second_numbers) == 1
+
+
+def test_each_reader_on_the_npu_widens_a_constant_itself():
+    graph = Graph()
+    least = graph.rescale(graph.const(np.full((1, 1, 1, 1), -128), "i8"), "i32", 1 << 30, 30)
+    narrow = []
+    for _ in range(3):
+        wide = graph.rescale(graph.input((1, 8, 8, 8)), "i32", 1 << 30, 30)
+        narrow.append(graph.rescale(graph.binary("maximum", wide, least), "i8", 1 << 30, 30))
+    module = graph.module(*narrow)
+    placed = place(module, refusing(), hop_cost=1)
+    assert same(module, placed)
+    (region,) = functions_on("npu", placed).values()
+    widened = [op for op in walk(region) if op.name == "tosa.rescale" and shape_of(op.results[0]) == (1, 1, 1, 1)]
+    assert [len(users(op.results[0])) for op in widened] == [1, 1, 1]
 
 
 def test_on_the_cpu_a_rescale_of_two_roundings_is_two_of_one():
