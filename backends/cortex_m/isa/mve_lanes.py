@@ -34,10 +34,10 @@ def number(name: str, op: str, dtype: str, mnemonic: str) -> Row:
     return Row(name, lanes_of(dtype), meaning, operands, text, masks=True)
 
 
-def one(name: str, meaning: str, dtype: str, text: str, source: str = "") -> Row:
+def one(name: str, meaning: str, dtype: str, text: str, source: str = "", *, alias: bool = False) -> Row:
     """An operation of one vector."""
     operands = formals(d=f"{dtype} q", a=f"{source or dtype} q")
-    return Row(name, lanes_of(source or dtype), meaning, operands, text, masks=True)
+    return Row(name, lanes_of(source or dtype), meaning, operands, text, masks=True, alias=alias)
 
 
 def plain(dtype: str) -> Iterator[Row]:
@@ -110,7 +110,7 @@ def narrowed(wide: str) -> Iterator[Row]:
     bits, half = 8 * BYTES[wide], 8 * BYTES[narrow]
     for letter, place in _HALVES:
         name, cut = f"vmovn{letter}.i{bits}", LOW[narrow].format("a[l]")
-        yield one(name, f"d[{place}] = {cut}", narrow, f"{name} {{d}}, {{a}}", wide)
+        yield one(name, f"d[{place}] = {cut}", narrow, f"{name} {{d}}, {{a}}", wide, alias=letter == "b")
         name = f"vqmovn{letter}.s{bits}"
         yield one(name, f"d[{place}] = sat{half}(a[l])", narrow, f"{name} {{d}}, {{a}}", wide)
         for n in range(1, half + 1):
@@ -120,7 +120,9 @@ def narrowed(wide: str) -> Iterator[Row]:
 
 
 def spaced() -> Iterator[Row]:
-    """Elements that lie apart, side by side with others."""
+    """Elements that lie apart, side by side with others, or saturated where they lie."""
+    text, operands = "vqmovnb.s16 {d}, {a}", formals(d="i8 q", a="i16 q")
+    yield Row("vqmovnb.s16.spaced", 4, "d[4 * l] = sat8(a[2 * l])", operands, text, masks=True, spoils=True)
     for wide, narrow in _NARROWER.items():
         for letter, place in _HALVES:
             name, q = f"vmovn{letter}.i{8 * BYTES[wide]}", f"{narrow} q"

@@ -48,7 +48,7 @@ _BALANCED = 1.8
 """Cycles that a block of sums waits of as many loads as products."""
 _ENTRY, _BLOCK = 14, 6
 """Cycles of a block around its hardware loop, and of one without."""
-_LONG = 64
+_LONG = 32
 """Elements of a window whose sums have room for their biases."""
 _BEGUN, _TIGHT = 3, 2
 """Cycles that an iteration waits for biases with which its sums begin; and those of a tight block of sums.
@@ -333,7 +333,7 @@ class PixelSketch(VectorConv2d):
         """Cycles of the epilogue of whole vectors."""
         s, factors = part.s, len(part.s.result.factors)
         integers = {1: 10, 2: 18, 3: 22}[len(s.result.scale)] + 4 * s.result.terms + 2 * s.result.clamped
-        integers = (integers - 4 * s.result.begun) * s.share
+        integers = (integers - 4 * s.result.begun - 2 * s.result.fits) * s.share
         moved = 4 * (s.share + factors) + s.share + 8 * s.result.table * s.share
         # Of each kind an instruction goes on in two cycles, of all in one.
         each = max(2 * integers, 2 * moved, integers + moved + 4 * s.share) + 2 + 2 * (s.epilogue_ahead == 0)
@@ -348,7 +348,7 @@ class PixelSketch(VectorConv2d):
     def _fours(self, part: RowPart) -> float:
         """Cycles of the epilogue of results by fours, of several pixels with factors that stay."""
         s, factors = part.s, len(part.s.result.factors)
-        each = 6.5 + 2.5 * (len(s.result.scale) - 1) + 2 * s.result.terms + 4.5 * s.result.table
+        each = 6.5 - s.result.fits + 2.5 * (len(s.result.scale) - 1) + 2 * s.result.terms + 4.5 * s.result.table
         if not part.pixel:
             return -(-part.block // FOUR) * (each + factors) + _ENTRY
         return -(-part.block // FOUR) * (s.together * (each + 4 / part.unrolled) + _ENTRY + 2 * factors)

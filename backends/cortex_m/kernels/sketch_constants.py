@@ -41,6 +41,12 @@ def rescale_form(constants: Mapping[str, np.ndarray]) -> str:
     return "shifted" if DERIVED["down"](shift) is None else "doubled"
 
 
+def sums_fit(constants: Mapping[str, np.ndarray]) -> bool:
+    """Whether scaled sums of products of bytes are numbers of 16 bits before they are saturated."""
+    names = ("w", "bias", "multiplier", "shift", "zero")
+    return DERIVED["fits"](*(constants[name].astype(np.int64) for name in names)) is not None
+
+
 def factor_types(constants: Mapping[str, np.ndarray]) -> FactorTypes:
     """How what channels have of their own lies in memory, of sums of products of bytes.
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
-from tosaic.backends.cortex_m.kernels.sketch_constants import rescale_form
+from tosaic.backends.cortex_m.kernels.sketch_constants import rescale_form, sums_fit
 from tosaic.backends.cortex_m.program import algorithms
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.kernel import Knobs
@@ -61,6 +61,8 @@ class SpatialTileSketch:
     epilogue: Epilogue
     form: str
     constants: Mapping[str, np.ndarray] = field(repr=False, compare=False)
+    fits: bool = False
+    """Whether scaled sums fit 16 bits."""
 
     def program(self) -> Program:
         return algorithms.depthwise(self.geometry, self.multiples, self.epilogue, by_element=True)
@@ -94,7 +96,7 @@ class SpatialTileSketch:
         g, epilogue = self.geometry, self.epilogue
         rows, columns, deep, slides = _TILES[str(knobs["tile"])]
         large = max(g.span) > DEEP
-        result = RowResult(self.form, epilogue.element, epilogue.clamped, epilogue.table)
+        result = RowResult(self.form, epilogue.element, epilogue.clamped, epilogue.table, fits=self.fits)
         part, packed, block, paired = (int(knobs[name]) for name in ("part", "packed", "block", "paired"))
         deep = deep and not large
         t = SpatialTiles(g, self.multiples, result, rows, columns, deep, part, packed, block, paired > 0, slides)
@@ -153,8 +155,8 @@ def _iteration(t: SpatialTiles) -> float:
     if t.slides:
         spatial_tiles, back = t.passes * (t.part // t.passes + several - 1), t.passes
     moved = spatial_tiles * (t.rows - 1) if t.deep or t.moves else 0
-    epilogue = (_PAIRED if t.paired else _TILE) + _SCALED[t.result.form] + _LOOKED_UP * t.result.table
-    epilogue += t.sparing * (1 + len(t.result.scale))
+    epilogue = (_PAIRED - t.result.fits / 2 if t.paired else _TILE) + _SCALED[t.result.form]
+    epilogue += _LOOKED_UP * t.result.table + t.sparing * (1 + len(t.result.scale))
     weights = several * (_SHARED if t.shared and not (t.deep or t.large) else 1)
     gathered = spatial_tiles * (_ALONE if t.shared and not t.moves else _TOGETHER)
     issued = products + gathered + back + moved + epilogue * t.tiles + weights + _ITERATION
@@ -175,7 +177,8 @@ def spatial_tile_sketch(
         filled[:, ::down, ::right] = weights
         geometry = replace(geometry, kernel=geometry.span, dilation=(1, 1))
         constants = {**constants, "w": filled}
-    found = SpatialTileSketch(geometry, multiples, epilogue, rescale_form(constants), constants)
+    fits = epilogue.element == "i8" and sums_fit(constants)
+    found = SpatialTileSketch(geometry, multiples, epilogue, rescale_form(constants), constants, fits)
     for tile, part in itertools.product(_TILES, found.parts):
         with suppress(RefusedError):
             found.numbers({"tile": tile, "part": part, "packed": 1, "paired": 0, "block": geometry.channels})

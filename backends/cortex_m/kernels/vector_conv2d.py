@@ -28,6 +28,7 @@ class VectorConv2d:
         form: of the RESCALE, as of `RowResult`.
         element: the type of the input.
         types: how what a channel has of its own lies in memory.
+        fits: whether scaled sums fit 16 bits.
     """
 
     geometry: Geometry
@@ -37,12 +38,13 @@ class VectorConv2d:
     constants: Mapping[str, np.ndarray] = field(repr=False, compare=False)
     element: str = field(default="i8", kw_only=True)
     types: FactorTypes = field(default=WORDS, kw_only=True)
+    fits: bool = field(default=False, kw_only=True)
 
     @property
     def result(self) -> RowResult:
         """How sums become results."""
         e = self.epilogue
-        return RowResult(self.form, e.element, e.clamped, e.table, types=self.types)
+        return RowResult(self.form, e.element, e.clamped, e.table, types=self.types, fits=self.fits)
 
     @property
     def parts(self) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 from tosaic.backends.cortex_m.kernels.column_sketch import ColumnSketch, is_column
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.kernels.pixel_sketch import PixelSketch
-from tosaic.backends.cortex_m.kernels.sketch_constants import rescale_form
+from tosaic.backends.cortex_m.kernels.sketch_constants import rescale_form, sums_fit
 from tosaic.backends.cortex_m.kernels.strip_sketch import GatheredSketch, StripSketch, run_of
 from tosaic.backends.cortex_m.kernels.weight_stationary_sketch import WeightStationarySketch
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
@@ -46,6 +46,8 @@ def vector_sketches(
         types: how what a channel has of its own lies in memory.
     """
     form, geometry = rescale_form(constants), _lying(geometry)
+    fits = form == "rounded" and epilogue.element == "i8" and not epilogue.clamped
+    fits = fits and not (epilogue.table and channels % LANES) and sums_fit(constants)
     if is_column(geometry, channels):
         return {"columns": ColumnSketch(geometry, channels, epilogue, form, constants, element=element)}
     if geometry.kernel != (1, 1) or any(geometry.pad):
@@ -57,14 +59,14 @@ def vector_sketches(
         parts = (epilogue.parts,) if epilogue.parts else ()
         windows = {**constants, "w": constants["w"].reshape(*parts, channels, *window)}
         name, made = ("gathered", GatheredSketch) if gathered else ("strips", StripSketch)
-        strips = made(geometry, channels, epilogue, form, windows, element=element, types=types)
+        strips = made(geometry, channels, epilogue, form, windows, element=element, types=types, fits=fits)
         return {name: strips, f"{name}{IN_PLACE}": replace(strips, in_place=True)}
     what = geometry, channels, epilogue, form, constants
-    found: dict[str, Sketched] = {"pixels": PixelSketch(*what, element=element, types=types)}
+    found: dict[str, Sketched] = {"pixels": PixelSketch(*what, element=element, types=types, fits=fits)}
     # A mask, bounds, and a table or more vectors, take more general registers than there are.
     too_many = geometry.depth % LANES and epilogue.clamped and (epilogue.table or geometry.depth > LANES)
     if not too_many and epilogue.element == "i8" and channels % FOUR == 0 and geometry.depth <= _SHALLOW:
-        found["weight_stationary"] = WeightStationarySketch(*what)
+        found["weight_stationary"] = WeightStationarySketch(*what, fits=fits and not epilogue.table)
     return found
 
 

@@ -29,6 +29,7 @@ class BlockInstruction:
         writes: names of registers that it writes.
         keeps: of those, the ones whose old value it reads as well (accumulators, pointers, inserted lanes).
         apart: whether no vector that it writes may share a register with one that it reads (gathers).
+        alias: whether the vector that it writes may be the one that it reads; then it is not executed.
     """
 
     mnemonic: str
@@ -36,6 +37,7 @@ class BlockInstruction:
     writes: tuple[str, ...] = ()
     keeps: tuple[str, ...] = ()
     apart: bool = False
+    alias: bool = False
 
     @cached_property
     def names(self) -> tuple[str, ...]:

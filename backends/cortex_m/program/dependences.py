@@ -119,6 +119,10 @@ class Dependences:
 
     def _add(self, instruction: BlockInstruction, ahead: bool = False, copy: int | None = None) -> None:
         number, fixed = len(self.nodes), self.block.registers
+        if instruction.alias and copy is None and fixed.keys().isdisjoint(instruction.names):
+            (source,), (target,) = instruction.reads, instruction.writes
+            self._current[target] = self._current[source]
+            return
         needs, fed_by, takes = set[int](), set[int](), set[int]()
         names: dict[str, int] = {}
         for name in instruction.reads:

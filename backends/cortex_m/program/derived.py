@@ -124,6 +124,19 @@ def _nothing(values: np.ndarray) -> np.ndarray | None:
     return None if values.any() else values
 
 
+def _fits(
+    weights: np.ndarray, bias: np.ndarray, multiplier: np.ndarray, shift: np.ndarray, *zeros: np.ndarray
+) -> np.ndarray | None:
+    """The bias of sums that are numbers of 16 bits when they are scaled, and when a zero point is added; inputs are
+    bytes."""
+    rows, zero = weights.reshape(*bias.shape, -1), np.array([0, *zeros], np.int64)
+    ends = [bias + np.minimum(-128 * rows, 127 * rows).sum(-1), bias + np.maximum(-128 * rows, 127 * rows).sum(-1)]
+    if any((np.abs(end) >= 1 << 31).any() for end in ends) or (shift < 1).any():
+        return None
+    scaled = [(end * multiplier + (np.int64(1) << (shift - 1)) >> shift)[..., None] + zero for end in ends]
+    return None if any(_half_word(each) is None for each in scaled) else bias
+
+
 def _less(multiplier: np.ndarray, shift: np.ndarray) -> np.ndarray | None:
     """A shift without that of a multiplier 2^n, to the right."""
     exponent = np.frexp(multiplier.astype(np.float64))[1] - 1
@@ -173,6 +186,7 @@ DERIVED: Mapping[str, Callable[..., np.ndarray | None]] = MappingProxyType(
         "unbiased": _nothing,
         "nothing_taken": _nothing,
         "less": _less,
+        "fits": _fits,
         "half": _half,
         "interleaved": lambda *values: np.stack(values, axis=-1),
         "negative": lambda values: -values,

@@ -44,6 +44,9 @@ class Row:
             anything; `{carry}` in the text is a general register of any content.
         inner: lanes of each inner level, from outside; none where there is one level.
         dense: whether inner lanes of what may lie apart lie side by side.
+        alias: whether what it writes lies in the register that it reads already: where nobody reads that behind, and
+            nobody wrote other lanes of its target, both are one register, and it is no instruction.
+        spoils: whether other lanes of its target hold anything behind it.
     """
 
     name: str
@@ -65,6 +68,8 @@ class Row:
     moves_in_place: bool = False
     inner: tuple[int, ...] = ()
     dense: bool = False
+    alias: bool = False
+    spoils: bool = False
 
     def __hash__(self) -> int:
         return hash(self.name)

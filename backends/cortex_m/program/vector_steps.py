@@ -45,6 +45,7 @@ class VectorStep:
         mask: the line that sets its mask right before it; empty where nothing else changes that.
         unwritten: registers of an operand of several that nobody wrote, as its text numbers them.
         beyond: bytes from its pointer to its first lane, where lanes lie apart.
+        alias: whether the vector that it writes may be the one that it reads, as of `Row`.
     """
 
     instr: Instr
@@ -55,6 +56,7 @@ class VectorStep:
     mask: str = ""
     unwritten: frozenset[str] = frozenset()
     beyond: int = 0
+    alias: bool = False
 
     @property
     def targets(self) -> Sequence[str]:
@@ -122,7 +124,7 @@ class VectorStep:
             keeps = targets if adds or self.keeps or number else again
             pointer = moved if number + 1 == len(lines) or not row.together else ()
             writes, kept, early = (*targets, *pointer), (*keeps, *pointer), bool(row.gathers) or row.early
-            found.append(BlockInstruction(mnemonic, text.format(**operands), writes, kept, apart=early))
+            found.append(BlockInstruction(mnemonic, text.format(**operands), writes, kept, early, self.alias))
         if address is not None and address.behind:
             found += advance(address.pointer, address.behind)
         return found
@@ -158,9 +160,9 @@ def steps_of(
     steps = {id(s): _step(s, buffers) for s in part if isinstance(s, Instr)}
     for name in (name for step in steps.values() for name in step.targets):
         short.pop(name, None)
-    for s in part:
+    for s, over in zip(part, _last_reads(part, steps), strict=True):
         if isinstance(s, Alloc):
-            own = {f"{s.buffer.name}__{i}" for i in range(s.buffer.size // s.buffer.lanes)}
+            own = _own(s)
             started, born = started - own, born | own
             moved = {name: place for name, place in moved.items() if name not in own}
             lanes.update(dict.fromkeys(own, 0) if s.buffer.memory == "q" else {})
@@ -171,6 +173,9 @@ def steps_of(
         targets, sources = step.targets, step.sources
         moves = any(formal.memory == "m" for formal in s.row.formals)
         partial = bool(targets and what.target.index) and what.target.index[0]["l"] != 1
+        whole = {*targets} <= born - started - zero.keys()
+        if s.row.spoils and not whole:
+            raise RefusedError(f"{s} spoils lanes that were written before")
         known = [lanes.get(name, s.row.lanes) for name in targets]
         alone = not moves and bool(targets) and max(known) <= (0 if partial else s.limit)
         if s.limit and (alone or _adds_zeros(what, any(short.get(name) == s.limit for name in sources))):
@@ -187,9 +192,28 @@ def steps_of(
                 found.append(before)
         for name in targets:
             zero.pop(name, None)
-        found.append(replace(step, keeps=partial and targets[0] in started, begins=begins))
+        alias = s.row.alias and whole and over.issuperset(sources) and born.issuperset(sources)
+        found.append(replace(step, keeps=partial and targets[0] in started, begins=begins, alias=alias))
         started.update(targets)
     return [*found, *zero.values()]
+
+
+def _own(s: Alloc) -> set[str]:
+    """The registers of a buffer."""
+    return {f"{s.buffer.name}__{i}" for i in range(s.buffer.size // s.buffer.lanes)}
+
+
+def _last_reads(part: Sequence[Statement], steps: Mapping[int, VectorStep]) -> list[set[str]]:
+    """Of each statement, the registers that it reads, and that nothing behind touches before they live anew."""
+    later, found = set[str](), list[set[str]]()
+    for s in reversed(part):
+        if isinstance(s, Alloc):
+            later -= _own(s)
+            found.append(set())
+        else:
+            found.append({*steps[id(s)].sources} - later)
+            later.update((*steps[id(s)].sources, *steps[id(s)].targets))
+    return found[::-1]
 
 
 def _where_moved(step: VectorStep, moved: dict[str, str]) -> VectorStep:

@@ -148,7 +148,7 @@ def test_results_whose_sums_begin_with_their_bias_take_fewer_cycles():
 
 @pytest.mark.parametrize(
     ("depth", "channels", "changed"),
-    [(48, 64, {}), (72, 64, {}), (64, 40, {}), (64, 64, {"tile": "3x1"}), (64, 64, {"weights": "scratch"})],
+    [(16, 64, {}), (72, 64, {}), (64, 40, {}), (64, 64, {"tile": "3x1"}), (64, 64, {"weights": "scratch"})],
     ids=str,
 )
 def test_sums_begin_with_their_bias_where_they_are_long_and_whole(depth, channels, changed):

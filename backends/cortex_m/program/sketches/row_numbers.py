@@ -59,6 +59,7 @@ class RowResult:
         sixteen: whether sums are 16 times as large.
         types: how what a channel has of its own lies in memory.
         begun: whether sums begin with the bias.
+        fits: whether scaled sums fit 16 bits, so that bytes alone saturate.
     """
 
     form: str
@@ -70,6 +71,7 @@ class RowResult:
     sixteen: bool = False
     types: FactorTypes = WORDS
     begun: bool = False
+    fits: bool = False
 
     @property
     def units(self) -> bool:
@@ -147,6 +149,11 @@ class RowResult:
         if self._half_bias:
             yield from ("rewrite(out, sixteenth)",) if self.sixteen else ()
             yield f"narrow({self.bias}, i16)"
+
+    @property
+    def fitted(self) -> Iterator[str]:
+        """The steps that let bytes alone saturate."""
+        yield from ("rewrite(out, halves)", "fit(out)") if self.fits else ()
 
     @property
     def rescaled(self) -> Iterator[str]:

@@ -19,6 +19,7 @@ from tosaic.backends.cortex_m.program.sketches.activations import (
     summed_apart,
 )
 from tosaic.backends.cortex_m.program.sketches.copies import copied
+from tosaic.backends.cortex_m.program.sketches.four_bytes import bytes_of_four
 from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, PixelRows, lanes_of
 from tosaic.backends.cortex_m.program.sketches.row_parts import RowPart, row_parts
 from tosaic.backends.cortex_m.program.sketches.row_sums import row_sums, sums_in_place
@@ -27,6 +28,7 @@ from tosaic.backends.cortex_m.program.sketches.strips import brought, filled, op
 
 def rows_of_pixels(s: PixelRows) -> Iterator[str]:
     """The steps of a schedule."""
+    yield from s.result.fitted
     yield from _opened(s) if s.constant else opened_product(s)
     yield from s.result.biased
     yield from s.result.rescaled
@@ -114,11 +116,11 @@ def values(part: RowPart) -> Iterator[str]:
     result = part.s.result
     if part.s.parts:
         return
-    if part.whole:
+    if part.whole and not result.fits:
         yield f"rewrite(out, {'halves' if result.form == 'rounded' else 'narrow'}, {part.loop})"
     if result.clamped:
         yield f"rewrite(out, {'bounds' if part.whole else 'bounded'}, {part.loop})"
-    elif not part.whole and result.element == "i8":
+    elif not part.whole and result.element == "i8" and not result.fits:
         yield f"rewrite(out, lanes, {part.loop})"
     if result.table:
         yield f"rewrite(out, indexed, {part.loop})"
@@ -226,7 +228,8 @@ def _narrowed(part: RowPart) -> Iterator[str]:
     yield from _spread(part, around, "ni", "i8")
     halves, last = "E" if result.form == "rounded" else "FE", int(shared != "")
     bytes_ = [*(["Y"] if result.table else []), *(["D", "C"] if result.clamped else []), "B"]
-    ops = {"Y": "lookup", "D": "min", "C": "max", "B": "sat8", "F": "sat16", "E": "sat16"}
+    half = "low_half" if result.fits else "sat16"
+    ops = {"Y": "lookup", "D": "min", "C": "max", "B": "sat8", "F": "sat16", "E": half}
     for name, source in zip((*bytes_, *halves), ("out", *bytes_, *halves), strict=False):
         yield f"part({source}, {ops[name]}, {iteration}, {name}, {'scratch, i16' if name in halves else 'q, i8'})"
     for name in f"B{halves}":
@@ -329,6 +332,9 @@ def _four(part: RowPart, around: str, iteration: str, lanes: str, pixel: str, ea
         yield from (f"part(out, sat16, {each}, F{lanes}, scratch, i16)", f"space(F{lanes}, 2)")
         yield from [f"lengthen(F{lanes}, 0, {lanes_of(result.element)})"] * (lanes == "nr")
         yield f"place(F{lanes}, q)"
+    elif result.fits:
+        made = f"E{lanes}0"
+        yield from bytes_of_four(each, lanes, few=lanes == "nr")
     for factor in result.factors:
         yield f"stage({part.named(factor)}, {iteration}, {lanes}v{factor}, q{result.widened(factor)})"
     yield f"unfold({made}, {lanes}v, q)"

@@ -48,10 +48,10 @@ def spatially_tiled(t: SpatialTiles) -> Iterator[str]:
 def _values(t: SpatialTiles) -> Iterator[str]:
     """How results are computed."""
     form = "nearest" if t.result.form == "rounded" else t.result.form
-    yield f"rewrite(out, {form})"
     if t.paired:
-        yield "rewrite(out, narrow)"
-    elif t.result.element == "i8":
+        yield from ("rewrite(out, narrow)", *(["fit(out)"] if t.result.fits else []))
+    yield f"rewrite(out, {form})"
+    if not t.paired and t.result.element == "i8":
         yield f"rewrite(out, {'bounded' if t.result.clamped else 'lanes'})"
     if t.result.table:
         yield "rewrite(out, indexed)"
@@ -213,8 +213,8 @@ def _pairs(t: SpatialTiles) -> Iterator[str]:
     """Halves of two fours of results, those of each pixel side by side: `E`, and `F` with the zero point. These become
     bytes together, `B`, each with room behind it."""
     lanes = len(t.lanes)
-    for source, new in (("out", "F"), ("F", "E")):
-        yield from (f"part({source}, sat16, xh, {new}, scratch, i16)", f"expand({new}, xh)", "distribute(xh)")
+    for source, op, new in (("out", "sat16", "F"), ("F", "low_half" if t.result.fits else "sat16", "E")):
+        yield from (f"part({source}, {op}, xh, {new}, scratch, i16)", f"expand({new}, xh)", "distribute(xh)")
     yield f"part(out, sat8, {t.tile}, B, scratch, i8)"
     yield from (f"reorder(xhc, F{i})" for i in range(lanes))
     yield from (f"reorder(B0, B{i + 1})" for i in range(lanes))

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tosaic.backends.cortex_m.program.sketches.activations import column_terms, pixel_terms
+from tosaic.backends.cortex_m.program.sketches.four_bytes import bytes_of_four
 from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, RowResult
 
 
@@ -72,7 +73,8 @@ class WeightStationary:
         factors, table, terms = len(self.result.factors), self.result.table, self.result.terms
         loads = self.vectors * 5 - self.held + factors * (not self.factors) + 1 + 2 * table
         operations = len(self.result.scale) + 1
-        issued = 4 * self.vectors + loads + 3 + 2 * operations - (self.result.form != "rounded") + 2 * table + 2 * terms
+        less = self.result.form != "rounded" or self.result.fits
+        issued = 4 * self.vectors + loads + 3 + 2 * operations - less + 2 * table + 2 * terms
         iteration = max(2 * (4 * self.vectors + 2), 2 * loads, issued) + 2 / self.unroll
         return self.channels / FOUR * (self.row * iteration + 30 + (30 + 15 * self.rest) * (self.rest > 0))
 
@@ -84,9 +86,11 @@ class WeightStationary:
 
 def weight_stationary(s: WeightStationary) -> Iterator[str]:
     """The steps of a schedule whose weights stay in vectors."""
+    yield from s.result.fitted
     yield from ("compute_at(Z, v)",) if s.result.terms else ("inline(P)", "drop(ky)", "drop(kx)", "postpone(S)")
     yield f"rewrite(out, {s.result.form})"
-    yield f"rewrite(out, {'bounded' if s.result.clamped else 'lanes'})"
+    if not s.result.fits:
+        yield f"rewrite(out, {'bounded' if s.result.clamped else 'lanes'})"
     if s.result.table:
         yield "rewrite(out, indexed)"
     names = {"zero": "z", **{name: f"z{name}" for name in s.bounds}, **({"a_zero": "az"} if s.result.terms else {})}
@@ -124,7 +128,9 @@ def _scheduled(s: WeightStationary, own: str) -> Iterator[str]:
         yield f"spread(whole_g, n{own}, qwhole{own}, q, i32, ni{own})"
     if s.result.terms:
         yield f"stage(T, x{own}, tr{own}, r)"
-    yield f"unfold(ni{own}, v{own}, q)"
+    if s.result.fits:
+        yield from bytes_of_four(f"x{own}", own)
+    yield f"unfold({f'E{own}0' if s.result.fits else f'ni{own}'}, v{own}, q)"
 
 
 def _windows(s: WeightStationary, own: str) -> Iterator[str]:

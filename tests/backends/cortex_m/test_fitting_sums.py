@@ -1,0 +1,140 @@
+"""Scaled sums that fit 16 bits on the M55: exact, with bytes alone that saturate, and only where the host knows it."""
+
+from __future__ import annotations
+
+import itertools
+
+import mve_layers
+import numpy as np
+import pytest
+from board import M55, Case, run_cases
+
+from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
+from tosaic.backends.cortex_m.kernels.conv2d import Conv2d
+from tosaic.backends.cortex_m.program.derived import DERIVED
+from tosaic.backends.cortex_m.program.interpret import interpreted
+from tosaic.backends.cortex_m.program.kernel import Built, of_schedule
+from tosaic.backends.cortex_m.program.print_c import Printer
+from tosaic.backends.cortex_m.program.schedule import parse_steps, replayed
+from tosaic.backends.cortex_m.program.text import parse_program
+from tosaic.backends.cortex_m.program.tree import RefusedError
+
+FAMILY = Conv2d()
+SIZES = [(13, 64, 32), (12, 32, 32), (9, 40, 20), (5, 33, 35), (17, 16, 12), (4, 3, 7), (9, 8, 16, (3, 3))]
+OPTIONS = [{}, {"table": True}, {"clamp": (-100, 90)}, {"shifts": (31, 31)}, {"shifts": (32, 32)}]
+SUMS = """
+a: i8[4, 16] in in
+out: i8[4, 4] in out
+w: i8[4, 16] in const
+bias: i32[4] in const
+multiplier: i32[4] in const
+shift: i32[4] in const
+zero: i32[] in const
+S: i32[4, 4] in scratch
+for sx < 4:
+  for sn < 4:
+    S[sx, sn] = bias[sn]
+    for k < 16:
+      S[sx, sn] += a[sx, k] * w[sn, k]
+for x < 4:
+  for n < 4:
+    out[x, n] = sat8(scale32(S[x, n], multiplier[n], shift[n]) + zero)
+"""
+
+
+def layer(count: int, depth: int, channels: int, kernel: tuple[int, int] = (1, 1), **options) -> mve_layers.Layer:
+    """A convolution of rows of pixels whose shifts can all be 31."""
+    rng = np.random.default_rng(count)
+    shape = (1, kernel[0], count, depth)
+    return mve_layers.conv2d(rng, shape, channels, kernel, unit=1 << 23, **options)
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_results_are_exact_whether_sums_fit_or_not(tmp_path, sizes, options):
+    what = layer(*sizes, **options)
+    variants = what.space(FAMILY).variants
+    cases = [what.case(FAMILY, schedule) for v in variants for schedule in itertools.islice(v.schedules(), 3)]
+    for outcome in run_cases(cases, tmp_path):
+        assert outcome.exact, outcome
+
+
+@pytest.mark.parametrize(("options", "fits"), [(OPTIONS[0], True), (OPTIONS[2], False), (OPTIONS[4], False)])
+@pytest.mark.parametrize(("variant", "channels"), [("pixels", 32), ("pixels", 12), ("weight_stationary", 12)])
+def test_no_word_saturates_where_sums_fit(variant, channels, options, fits):
+    what = layer(13, 32, channels, **options)
+    found = next(v for v in what.space(FAMILY).variants if v.name == variant).first()
+    kernel = of_schedule(FAMILY.vector_sketches(what.workload(FAMILY))[variant], found, CORTEX_M55)
+    saturated = any(name in kernel.text for name in ("vqmovnb.s32", "vqshl.s32", "vmax.s32"))
+    assert saturated != fits
+    assert not fits or "vmovnb.i32" not in kernel.text  # low halves lie where the words were
+
+
+def ends(weights: list[int], bias: int, multiplier: int, shift: int, *zero: int) -> bool:
+    """Whether the host finds that a sum fits."""
+    arrays = [np.array(each, np.int64) for each in ([weights], [bias], [multiplier], [shift], *zero)]
+    return DERIVED["fits"](*arrays) is not None
+
+
+def test_the_host_knows_how_large_scaled_sums_get():
+    assert ends([1, -1], 0, 1 << 30, 30)  # -255 to 255
+    assert ends([0], 32767, 1 << 30, 30)
+    assert not ends([0], 32768, 1 << 30, 30)
+    assert ends([0], -32768, 1 << 30, 30)
+    assert not ends([0], -32768, 1 << 30, 30, -1)
+    assert not ends([0], 32767, 1 << 30, 30, 1)
+    assert ends([127], 32767 - 127 * 127, 1 << 30, 30)
+    assert not ends([-128], 32768 - 128 * 128, 1 << 30, 30)
+    assert not ends([0], 65535, 1 << 30, 31)  # 32767.5 is rounded up
+    assert ends([0], 65534, 1 << 30, 31)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ("+ zero)", "+ zero)", ""),
+        ("    for k < 16:\n", "    for t < 2:\n      for k < 16:\n  ", "S is no bias and products"),
+        ("a: i8[4, 16]", "a: i16[4, 16]", "S is no bias and products"),
+        ("w[sn, k]", "w[k - k, k]", "S is no bias and products"),
+        ("multiplier[n], shift[n]", "multiplier[x], shift[x]", "S is no bias and products"),
+        ("S[sx, sn] = bias[sn]", "S[sx, sn] = a[sx, sn]", "S is no bias and products"),
+        ("bias: i32[4] in const", "bias: i32[4] in in", "no constants of a channel"),
+        ("sat8(scale32", "sat8(scale32(S[n, x], multiplier[n], shift[n]) + scale32", "no one scaled sum"),
+    ],
+)
+def test_other_sums_are_refused(old, new, why):
+    steps = parse_steps("rewrite(out, halves)\nfit(out)")
+    program = parse_program(SUMS.replace(old, new, 1))
+    if not why:
+        assert "low_half" in str(replayed(program, steps).body)
+        return
+    with pytest.raises(RefusedError, match="is not legal") as error:
+        replayed(program, steps)
+    assert why in str(error.value.why)
+
+
+@pytest.mark.parametrize("twice", [False, True])
+def test_low_halves_lie_where_words_were_that_are_read_no_more(tmp_path, twice):
+    text = """
+a: i32[4, 2, 4] in in
+out: i16[4, 8] in out
+for y < 4:
+  v: i32[2, 4] in q
+  for i < 2:
+    for l < 4:
+      v[i, l] = a[y, i, l]
+  E: i16[8] in q
+  for m < 4:
+    E[2 * m] = low_half(v[0, m])
+  for n < 4:
+    E[2 * n + 1] = low_half(v[ODD, n])
+  for j < 8:
+    out[y, j] = E[j]
+""".replace("ODD", "0" if twice else "1")
+    program = replayed(parse_program(text), parse_steps("select(y, mve)\nhardware_loop(y)"))
+    printed = Printer(program).text
+    assert ("vmovnb.i32" in printed) == twice
+    a = np.random.default_rng(0).integers(-(1 << 31), 1 << 31, (4, 2, 4)).astype(np.int32)
+    source = Built(program, (), printed, 0, 0, 0).source("halves", {})
+    (outcome,) = run_cases([Case(source, [a], list(interpreted(program, {"a": a}).values()))], tmp_path, bench=M55)
+    assert outcome.exact, outcome
