@@ -184,6 +184,15 @@ def test_what_is_enlarged_and_joined_lies_nowhere_as_a_whole(succeed, tmp_path):
     assert succeed("run", build["build"], "--random", 2)["exact"]
 
 
+def test_the_least_that_an_error_tells_is_enough(succeed, refused, tmp_path):
+    """Streams of the least working memory take less than they are deemed to at first."""
+    model, records = f"{NETS}:hourglass", ("--records", tmp_path / "records.db", "-o", tmp_path / "build")
+    message = refused("compile", model, *records, "--arena-size", 2000)
+    told = re.search(r"strip by strip, (\d+) B do", message)
+    assert told is not None
+    assert succeed("compile", model, *records, "--arena-size", told[1])["arena_bytes"] == int(told[1])
+
+
 @pytest.fixture(scope="module")
 def fed(streamed, succeed, tmp_path_factory):
     records, folder = f"{streamed[1]['build']}/../records.db", tmp_path_factory.mktemp("fed") / "build"

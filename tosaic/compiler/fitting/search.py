@@ -11,6 +11,8 @@ from tosaic.compiler.fitting.reuse import Kept
 from tosaic.compiler.fitting.ways import Segment, Ways
 
 _NEAR = 1.01
+_ESTIMATED = 9 / 8
+"""What an estimate of bytes may be of them, about."""
 _LEAN, _LEANEST = 2048, 128
 """Bytes of working memory that kernels of strips are held to, and others where memory is short; and the least."""
 _ROOMY = ((_LEAN, 0), (_LEANEST, 0))
@@ -118,7 +120,7 @@ class WaySearch:
 
         Estimates guide the search. It ends where nothing promises to be faster by more than a hundredth.
         """
-        while (hoped := self._cheapest(limits)) is not None and not hoped.measured:
+        while (hoped := self._hoped(limits)) is not None and not hoped.measured:
             known = self._cheapest(limits, measured=True)
             if known is not None and known.weighed <= _NEAR * hoped.weighed:
                 return known
@@ -130,7 +132,17 @@ class WaySearch:
 
     def sized(self, limits: Limits) -> Fit | None:
         """The way that promises to be the fastest within limits, by bytes that are no estimates."""
-        while (fit := self._cheapest(limits)) is not None and (rough := self._rough(fit)):
+        while (fit := self._hoped(limits)) is not None and (rough := self._rough(fit)):
+            self._prices.size(rough)
+        return fit
+
+    def _hoped(self, limits: Limits) -> Fit | None:
+        """The cheapest way within limits by what is known; where there is none, more is found out of those that go
+        beyond by an estimate of their bytes alone."""
+        while (fit := self._cheapest(limits)) is None:
+            beyond = self._cheapest(replace(limits, bytes=int(limits.bytes * _ESTIMATED)))
+            if beyond is None or not (rough := self._rough(beyond)):
+                return None
             self._prices.size(rough)
         return fit
 
