@@ -22,10 +22,10 @@ from tosaic.backends.cortex_m.kernels.mve_match import (
     workload,
 )
 from tosaic.backends.cortex_m.kernels.product_sketch import MatmulSketch
-from tosaic.backends.cortex_m.kernels.sketch_constants import constants_of, epilogue_of, rescale_form
+from tosaic.backends.cortex_m.kernels.sketch_constants import constants_of, epilogue_of, products_fit, rescale_form
 from tosaic.backends.cortex_m.program.family import VARIANT, ProgramFamily
 from tosaic.backends.cortex_m.program.kernel import Sketched
-from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR
+from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES
 from tosaic.support.attributes import ints_of
 from tosaic.support.functions import body_of, computing_ops
 from tosaic.support.mlir import constant_value, ir, shape_of
@@ -77,11 +77,13 @@ class Matmul(ProgramFamily):
         geometry = Geometry(batch, 1, rows, depth, one, one, (0, 0, 0, 0), one, 1, rows)
         form = rescale_form(constants)
         what = geometry, columns, epilogue, form, constants, uniform, transposed, b_first
-        found: dict[str, Sketched] = {"rows": ActivationSketch(*what)}
+        fits = form == "rounded" and not epilogue.clamped and products_fit(constants, depth)
+        rows_fit = fits and not (epilogue.table and columns % LANES)
+        found: dict[str, Sketched] = {"rows": ActivationSketch(*what, fits=rows_fit)}
         if transposed and rows <= _FEW:
-            found["in_place"] = InPlaceSketch(*what)
+            found["in_place"] = InPlaceSketch(*what, fits=rows_fit)
         if transposed and columns % FOUR == 0 and depth <= _SHALLOW and rows > 1:
-            found["column_stationary"] = ActivationStationarySketch(*what)
+            found["column_stationary"] = ActivationStationarySketch(*what, fits=fits and not epilogue.table)
         return found
 
 

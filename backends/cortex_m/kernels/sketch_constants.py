@@ -47,6 +47,15 @@ def sums_fit(constants: Mapping[str, np.ndarray]) -> bool:
     return DERIVED["fits"](*(constants[name].astype(np.int64) for name in names)) is not None
 
 
+def products_fit(constants: Mapping[str, np.ndarray], depth: int) -> bool:
+    """Whether scaled sums of products of two bytes, each less its zero point, are such numbers.
+
+    What zero points add is bounded alone, so that a sum counts as four of products.
+    """
+    names, most = ("multiplier", "shift", "zero"), 4 * depth << 14
+    return DERIVED["range_fits"](*(constants[name].astype(np.int64) for name in names), -most, most) is not None
+
+
 def factor_types(constants: Mapping[str, np.ndarray]) -> FactorTypes:
     """How what channels have of their own lies in memory, of sums of products of bytes.
 

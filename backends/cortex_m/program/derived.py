@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 import numpy as np
@@ -131,10 +131,22 @@ def _fits(
     bytes."""
     rows, zero = weights.reshape(*bias.shape, -1), np.array([0, *zeros], np.int64)
     ends = [bias + np.minimum(-128 * rows, 127 * rows).sum(-1), bias + np.maximum(-128 * rows, 127 * rows).sum(-1)]
+    return bias if _scaled_fit(ends, multiplier, shift, zero) else None
+
+
+def _range_fits(multiplier: np.ndarray, shift: np.ndarray, *others: np.ndarray) -> np.ndarray | None:
+    """The multiplier of sums that fit as above; the last two of `others` are the least and the greatest one."""
+    *zeros, low, high = others
+    ends = [np.broadcast_to(end, multiplier.shape).astype(np.int64) for end in (low, high)]
+    return multiplier if _scaled_fit(ends, multiplier, shift, np.array([0, *zeros], np.int64)) else None
+
+
+def _scaled_fit(ends: Sequence[np.ndarray], multiplier: np.ndarray, shift: np.ndarray, zero: np.ndarray) -> bool:
+    """Whether the ends of sums are numbers of 16 bits when they are scaled, and when a zero point is added."""
     if any((np.abs(end) >= 1 << 31).any() for end in ends) or (shift < 1).any():
-        return None
+        return False
     scaled = [(end * multiplier + (np.int64(1) << (shift - 1)) >> shift)[..., None] + zero for end in ends]
-    return None if any(_half_word(each) is None for each in scaled) else bias
+    return all(_half_word(each) is not None for each in scaled)
 
 
 def _less(multiplier: np.ndarray, shift: np.ndarray) -> np.ndarray | None:
@@ -187,6 +199,7 @@ DERIVED: Mapping[str, Callable[..., np.ndarray | None]] = MappingProxyType(
         "nothing_taken": _nothing,
         "less": _less,
         "fits": _fits,
+        "range_fits": _range_fits,
         "half": _half,
         "interleaved": lambda *values: np.stack(values, axis=-1),
         "negative": lambda values: -values,

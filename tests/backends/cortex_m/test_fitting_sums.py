@@ -11,7 +11,9 @@ from board import M55, Case, run_cases
 
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.kernels.conv2d import Conv2d
+from tosaic.backends.cortex_m.kernels.matmul import Matmul
 from tosaic.backends.cortex_m.program.derived import DERIVED
+from tosaic.backends.cortex_m.program.host import Derive
 from tosaic.backends.cortex_m.program.interpret import interpreted
 from tosaic.backends.cortex_m.program.kernel import Built, of_schedule
 from tosaic.backends.cortex_m.program.print_c import Printer
@@ -19,9 +21,10 @@ from tosaic.backends.cortex_m.program.schedule import parse_steps, replayed
 from tosaic.backends.cortex_m.program.text import parse_program
 from tosaic.backends.cortex_m.program.tree import RefusedError
 
-FAMILY = Conv2d()
+FAMILY, PRODUCT = Conv2d(), Matmul()
 SIZES = [(13, 64, 32), (12, 32, 32), (9, 40, 20), (5, 33, 35), (17, 16, 12), (4, 3, 7), (9, 8, 16, (3, 3))]
 OPTIONS = [{}, {"table": True}, {"clamp": (-100, 90)}, {"shifts": (31, 31)}, {"shifts": (32, 32)}]
+PRODUCTS = [(9, 20, 13), (8, 16, 12), (3, 40, 20), (33, 32, 16), (5, 64, 36)]
 SUMS = """
 a: i8[4, 16] in in
 out: i8[4, 4] in out
@@ -70,6 +73,30 @@ def test_no_word_saturates_where_sums_fit(variant, channels, options, fits):
     assert not fits or "vmovnb.i32" not in kernel.text  # low halves lie where the words were
 
 
+@pytest.mark.parametrize("options", [{}, {"table": True}, {"per_column": True}, {"clamp": (-90, 80)}], ids=str)
+@pytest.mark.parametrize("shift", [31, 36, 40])
+def test_products_of_activations_are_exact_whether_they_fit_or_not(tmp_path, options, shift):
+    cases = []
+    for number, sizes in enumerate(PRODUCTS):
+        scale = None if "per_column" in options else ((1 << 30) + (1 << 7), shift)
+        for transposed in (False, True):
+            rng = np.random.default_rng(number)
+            what = mve_layers.matmul(rng, 2, *sizes, transposed=transposed, scale=scale, **options)
+            cases += [what.case(PRODUCT, v.first()) for v in what.space(PRODUCT).variants]
+    for outcome in run_cases(cases, tmp_path):
+        assert outcome.exact, outcome
+
+
+@pytest.mark.parametrize(("shift", "fits"), [(36, False), (38, True)])
+@pytest.mark.parametrize("variant", ["rows", "in_place", "column_stationary"])
+def test_no_word_saturates_where_products_of_activations_fit(variant, shift, fits):
+    rng = np.random.default_rng(0)
+    what = mve_layers.matmul(rng, 2, 4, 32, 32, transposed=True, scale=((1 << 30) + (1 << 7), shift))
+    found = next(v for v in what.space(PRODUCT).variants if v.name == variant).first()
+    kernel = of_schedule(PRODUCT.vector_sketches(what.workload(PRODUCT))[variant], found, CORTEX_M55)
+    assert any(name in kernel.text for name in ("vqmovnb.s32", "vqshl.s32")) != fits
+
+
 def ends(weights: list[int], bias: int, multiplier: int, shift: int, *zero: int) -> bool:
     """Whether the host finds that a sum fits."""
     arrays = [np.array(each, np.int64) for each in ([weights], [bias], [multiplier], [shift], *zero)]
@@ -89,6 +116,20 @@ def test_the_host_knows_how_large_scaled_sums_get():
     assert ends([0], 65534, 1 << 30, 31)
 
 
+def test_the_host_knows_how_large_sums_of_a_range_get():
+    def fit(multiplier: int, shift: int, *others: int) -> bool:
+        return DERIVED["range_fits"](*(np.array(each, np.int64) for each in (multiplier, shift, *others))) is not None
+
+    assert fit(1 << 30, 30, -32768, 32767)
+    assert not fit(1 << 30, 30, -32769, 32767)
+    assert not fit(1 << 30, 30, -32768, 32768)
+    assert not fit(1 << 30, 30, 1, -32768, 32767)
+    assert not fit(1 << 30, 30, -1, -32768, 32767)
+    assert fit(1 << 30, 31, 3, -4, 65528)
+    assert not fit(1 << 30, 31, 3, -4, 65529)  # 32764.5 is rounded up
+    assert not fit(1, 62, -1, 1 << 31)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "why"),
     [
@@ -99,6 +140,8 @@ def test_the_host_knows_how_large_scaled_sums_get():
         ("multiplier[n], shift[n]", "multiplier[x], shift[x]", "S is no bias and products"),
         ("S[sx, sn] = bias[sn]", "S[sx, sn] = a[sx, sn]", "S is no bias and products"),
         ("bias: i32[4] in const", "bias: i32[4] in in", "no constants of a channel"),
+        ("scale32(S[x, n]", "scale32(S[x, n] + S[n, x]", ""),
+        ("scale32(S[x, n], multiplier[n]", "scale32(S[x, n] - S[n, x], multiplier[x]", "no constants of a channel"),
         ("sat8(scale32", "sat8(scale32(S[n, x], multiplier[n], shift[n]) + scale32", "no one scaled sum"),
     ],
 )
@@ -111,6 +154,21 @@ def test_other_sums_are_refused(old, new, why):
     with pytest.raises(RefusedError, match="is not legal") as error:
         replayed(program, steps)
     assert why in str(error.value.why)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "bounds"),
+    [
+        ("bias[sn]", "0", (-2 * 16 * 128 * 127, 2 * 16 * 128 * 128)),
+        ("a: i8[4, 16]", "a: i16[4, 16]", (-1 << 32, (1 << 32) - 2)),
+        ("bias[sn]", "bias[sn] * bias[sn]", (-1 << 32, (1 << 32) - 2)),
+    ],
+)
+def test_types_tell_how_large_several_sums_get(old, new, bounds):
+    steps = parse_steps("rewrite(out, halves)\nfit(out)")
+    text = SUMS.replace("scale32(S[x, n]", "scale32(S[x, n] + S[x, n]").replace(old, new)
+    check = Derive("fits", "range_fits", ("multiplier", "shift", "zero"), ((4,), (4,), ()), bounds)
+    assert replayed(parse_program(text), steps).host == (check,)
 
 
 @pytest.mark.parametrize("twice", [False, True])

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.host import Derive
+from tosaic.backends.cortex_m.program.primitives.ranges import range_of
 from tosaic.backends.cortex_m.program.rewriting import loops_of, mapped, parts_of, under, with_part
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive
 from tosaic.backends.cortex_m.program.tree import (
@@ -25,7 +26,7 @@ class _ScaledSum(NamedTuple):
     """A scaled sum that is saturated: the value, and what it is made of."""
 
     saturated: Op
-    total: Access
+    total: Value
     multiplier: Access
     shift: Access
     zeros: tuple[Access, ...]
@@ -39,7 +40,7 @@ class _ScaledSum(NamedTuple):
 @PRIMITIVES.register
 class FitSum(Primitive):
     """`fit(out)`: a scaled sum that `out` saturates to 16 bits is cut off instead, as it fits them. It is a sum of
-    products of bytes and constants, of which the host knows how large it gets."""
+    products of bytes and constants, of which the host knows how large it gets, or several sums, of which types tell."""
 
     name = "fit"
     takes = ("buffer",)
@@ -47,10 +48,13 @@ class FitSum(Primitive):
     def apply(self, program: Program, *arguments: Argument) -> Program:
         name = program.buffer(str(arguments[0])).name
         scaled = _saturated(program, name)
-        weights, bias = _summed(program, scaled)
-        sources = (weights, bias, scaled.multiplier.buffer, scaled.shift.buffer, *(a.buffer for a in scaled.zeros))
-        buffers = [program.buffers[source] for source in sources]
-        if any(b.memory != "const" for b in buffers) or len({b.shape for b in buffers[1:4]}) > 1:
+        sums = _summed(program, scaled, scaled.total) if isinstance(scaled.total, Access) else ()
+        rule, bounds = ("fits", ()) if sums else ("range_fits", range_of(program, scaled.total))
+        scales = (scaled.multiplier.buffer, scaled.shift.buffer)
+        buffers = [program.buffers[source] for source in (*sums, *scales, *(a.buffer for a in scaled.zeros))]
+        alike = scaled.multiplier.index == scaled.shift.index
+        alike &= len({program.buffers[source].shape for source in (*sums[1:], *scales)}) == 1
+        if not alike or any(b.memory != "const" for b in buffers):
             raise RefusedError(f"what makes {name} of a sum is no constants of a channel")
 
         def one(s: Statement) -> Statement:
@@ -58,7 +62,7 @@ class FitSum(Primitive):
                 return s
             return replace(s, value=with_part(s.value, scaled.saturated, scaled.low))
 
-        host = Derive("fits", "fits", sources, tuple(b.shape for b in buffers))
+        host = Derive("fits", rule, tuple(b.name for b in buffers), tuple(b.shape for b in buffers), bounds)
         return replace(program, body=mapped(program.body, one), host=(*program.host, host))
 
 
@@ -78,7 +82,7 @@ def _saturated(program: Program, name: str) -> _ScaledSum:
 def _scaled(value: Value) -> _ScaledSum | None:
     """What a value is made of where it saturates a scaled sum, perhaps with a zero point; None of others."""
     match value:
-        case Op("sat16", (Op("scale32", (Access() as total, Access() as multiplier, Access() as shift)),)):
+        case Op("sat16", (Op("scale32", (total, Access() as multiplier, Access() as shift)),)):
             return _ScaledSum(value, total, multiplier, shift, ())
         case Op(
             "sat16",
@@ -86,7 +90,7 @@ def _scaled(value: Value) -> _ScaledSum | None:
                 Op(
                     "add",
                     (
-                        Op("scale32", (Access() as total, Access() as multiplier, Access() as shift)),
+                        Op("scale32", (total, Access() as multiplier, Access() as shift)),
                         Access(index=()) as zero,
                     ),
                 ),
@@ -96,13 +100,13 @@ def _scaled(value: Value) -> _ScaledSum | None:
     return None
 
 
-def _summed(program: Program, scaled: _ScaledSum) -> tuple[str, str]:
+def _summed(program: Program, scaled: _ScaledSum, total: Access) -> tuple[str, str]:
     """The weights and the bias of sums, both in the order of channels.
 
     Raises:
         RefusedError: a sum is more than its bias and its products of bytes and weights.
     """
-    name = scaled.total.buffer
+    name = total.buffer
     written = [(s, around) for s, around in under(program.body, name=name) if isinstance(s, Assign | Reduce)]
     written = [(s, around) for s, around in written if s.target.buffer == name]
     match [s for s, _ in written]:
@@ -112,7 +116,7 @@ def _summed(program: Program, scaled: _ScaledSum) -> tuple[str, str]:
         ]:
             channel = [begun.index.index(i) for i in bias.index if i in begun.index]
             own, rest = weights.index[: len(channel)], weights.index[len(channel) :]
-            scale = tuple(scaled.total.index[d] for d in channel)
+            scale = tuple(total.index[d] for d in channel)
             alike = len(channel) == len(bias.index) and tuple(target.index[d] for d in channel) == own
             alike &= scale == scaled.multiplier.index == scaled.shift.index
             once = [Affine.of(loop.var) for loop in loops_of(written[1][1])]

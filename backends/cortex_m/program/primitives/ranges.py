@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import product
 
 from tosaic.backends.cortex_m.program.host import Derive
 from tosaic.backends.cortex_m.program.legal import bounds_of
@@ -67,6 +68,10 @@ def range_of(program: Program, value: Value) -> Range:
                 return low - most, high - least
             narrowed = max if name == "max" else min
             return narrowed(low, least), narrowed(high, most)
+        case Op("mul", (left, right)):
+            ends = [one * other for one, other in product(range_of(program, left), range_of(program, right))]
+            found = min(ends), max(ends)
+            return found if _within(found, _of("i32")) == found else _of("i32")
         case Op(name="sat8" | "low"):
             return _of("i8")
         case Op(name="sat16" | "low_half"):

@@ -139,7 +139,8 @@ class RowResult:
 
     def widened(self, factor: str) -> str:
         """The last argument of a step that stages a factor, where it holds another type."""
-        return ", i32" if factor == "units" or (self._half_bias and factor == self.bias) else ""
+        narrow = factor == "units" or (self._half_bias and factor == self.bias) or (self.fits and factor == "a_zero")
+        return ", i32" if narrow else ""
 
     @property
     def biased(self) -> Iterator[str]:
@@ -153,7 +154,9 @@ class RowResult:
     @property
     def fitted(self) -> Iterator[str]:
         """The steps that let bytes alone saturate."""
-        yield from ("rewrite(out, halves)", "fit(out)") if self.fits else ()
+        if self.fits:
+            yield from ("narrow(a_zero, i8)", "narrow(b_zero, i8)") if self.terms else ()
+            yield from ("rewrite(out, halves)", "fit(out)")
 
     @property
     def rescaled(self) -> Iterator[str]:

@@ -108,7 +108,8 @@ def numbers(s: PixelRows) -> Iterator[str]:
         names["a_zero"] = "az"
     if s.result.units:
         names["unit"] = "zu"
-    yield from (f"stage({name}, {'b' if s.constant else 'v'}, {new}, r)" for name, new in names.items())
+    around = "b" if s.constant else "v"
+    yield from (f"stage({name}, {around}, {new}, r{s.result.widened(name)})" for name, new in names.items())
 
 
 def values(part: RowPart) -> Iterator[str]:

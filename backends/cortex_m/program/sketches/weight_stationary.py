@@ -95,7 +95,8 @@ def weight_stationary(s: WeightStationary) -> Iterator[str]:
         yield "rewrite(out, indexed)"
     names = {"zero": "z", **{name: f"z{name}" for name in s.bounds}, **({"a_zero": "az"} if s.result.terms else {})}
     names |= {name: f"{name}_g" for name in s.result.scale if s.result.uniform}
-    yield from (f"stage({name}, {'v' if s.result.terms else 'b'}, {new}, r)" for name, new in names.items())
+    around = "v" if s.result.terms else "b"
+    yield from (f"stage({name}, {around}, {new}, r{s.result.widened(name)})" for name, new in names.items())
     yield f"split(n, ni, {FOUR})"
     if s.rest:
         yield from (f"cut(x, {s.row - s.rest}, e)", "reorder(x_e, n_e)", "compute_at(S, x_e, e)")

@@ -184,7 +184,6 @@ REFUSED = {
     "DENSE: nibbles(k, 48, 16)": "a group of 48 weights is no whole number of 16 bytes",
     "DENSE: inline(P); nibbles(k, 32, 16)": "a ends within a group",
     "DENSE: fit(out)": "out saturates no one scaled sum to 16 bits",
-    "DENSE: postpone(S); rewrite(out, halves); fit(out)": "out saturates no one scaled sum to 16 bits",
     "DENSE: bind(low, k, t, r, i16)": "an iteration of `k` computes no `low` of one element",
 }
 
