@@ -89,8 +89,8 @@ class Candidate(NamedTuple):
 
     source: KernelSource
     tried: Sequence[Example]
-    memories: tuple[int, ...]
-    over: tuple[Overlap, ...]
+    memories: tuple[int, ...] = ()
+    over: tuple[Overlap, ...] = ()
 
     @staticmethod
     def of(task: BuildableTask, source: KernelSource, tried: Sequence[Example]) -> Candidate:
