@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -17,6 +17,7 @@ from tosaic.backends.cortex_m.kernel import (
     Algorithm,
     KernelFamily,
     KernelSource,
+    Overlap,
     Site,
     Workload,
 )
@@ -50,6 +51,7 @@ class KernelTask:
         site: where the kernel will run.
         memories: the number of the arena's memory in which each input and output and the working memory lie; empty for
             the first.
+        over: the inputs that lose their place to an output, if the kernel allows it.
         given: the one schedule of its space, of the variant `FAMILY.steps`; None leaves the space to the families.
     """
 
@@ -60,6 +62,7 @@ class KernelTask:
     libraries: tuple[tuple[str, Path], ...] = ()
     site: Site = ANYWHERE
     memories: tuple[int, ...] = ()
+    over: tuple[Overlap, ...] = ()
     given: Schedule | None = None
 
     @staticmethod
@@ -142,6 +145,12 @@ class KernelTask:
         moved.__dict__["_recognized"] = self._recognized
         return moved
 
+    def writing_over(self, over: Iterable[Overlap]) -> KernelTask:
+        """The task where outputs take the place of inputs, if the kernel allows it."""
+        moved = replace(self, over=tuple(sorted(over)))
+        moved.__dict__["_recognized"] = self._recognized
+        return moved
+
     def default(self) -> Schedule:
         """The best guess without a measurement."""
         return self.space.default()
@@ -210,6 +219,7 @@ class KernelTask:
     def _key(self, found: Sequence[_Match]) -> str:
         parts = [f"core: {self.core.name}", *([f"families: {', '.join(self.families)}"] if self.families else [])]
         parts += [f"memories: {', '.join(map(str, self.memories))}"] if self.memories else []
+        parts += [f"over: {', '.join(f'{pair.output} {pair.input}' for pair in self.over)}"] if self.over else []
         parts += [] if self.given is None else [f"given: {self.given.to_json()}"]
         return "\n".join([*parts, *(f"{family.name}: {workload.key}" for family, workload in found)])
 

@@ -47,7 +47,7 @@ class KernelBatchMeasure:
         """
         chosen = [batch.kernels[int(schedule[_NUMBER])] for schedule in schedules]
         candidates = {
-            number: Candidate(source, examples(task.module, self.measure.seed, task.inputs), task.memories)
+            number: Candidate.of(task, source, examples(task.module, self.measure.seed, task.inputs))
             for number, (task, source) in enumerate(chosen)
         }
         results = self.measure.kernels(candidates)

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from tosaic.backends.cortex_m.kernel import KernelSource
+from tosaic.backends.cortex_m.kernel import KernelSource, Overlap
 from tosaic.backends.cortex_m.toolchain import compile_kernels
 from tosaic.backends.firmware import toolchain
 from tosaic.backends.firmware.linker_script import CONSTANTS_SECTION, arena_section, linker_script
@@ -57,6 +57,11 @@ class BuildableTask(Task, Protocol):
         first."""
         ...
 
+    @property
+    def over(self) -> tuple[Overlap, ...]:
+        """The inputs that lose their place to an output, if the kernel allows it; both are of one size."""
+        ...
+
     def generate(self, schedule: Schedule) -> KernelSource:
         """The kernel of one schedule.
 
@@ -79,11 +84,18 @@ class Candidate(NamedTuple):
     Args:
         tried: what it is tried on; the first is measured.
         memories: see `BuildableTask`.
+        over: the inputs that lose their place to an output.
     """
 
     source: KernelSource
     tried: Sequence[Example]
     memories: tuple[int, ...] = ()
+    over: tuple[Overlap, ...] = ()
+
+    @staticmethod
+    def of(task: BuildableTask, source: KernelSource, tried: Sequence[Example]) -> Candidate:
+        """A kernel of a task."""
+        return Candidate(source, tried, task.memories, tuple(pair for pair in task.over if pair in source.in_place))
 
 
 _Candidates = Mapping[int, Candidate]
@@ -137,7 +149,7 @@ class BatchMeasure:
         tried = examples(task.module, self.seed, task.inputs)
         for number, schedule in enumerate(schedules):
             try:
-                candidates[number] = Candidate(task.generate(schedule), tried, task.memories)
+                candidates[number] = Candidate.of(task, task.generate(schedule), tried)
             except Error as error:
                 illegal[number] = Measurement("illegal", message=str(error))
         results = illegal | self.kernels(candidates, best)
@@ -155,9 +167,9 @@ class BatchMeasure:
             folder = Path(name)
             sources = [candidate.source for candidate in candidates.values()]
             compiled = compile_kernels(sources, self.core, folder / "objects", self.include)
-            for number, (source, _, _) in candidates.items():
-                if source.symbol in compiled.errors:
-                    results[number] = Measurement("compile-error", message=compiled.errors[source.symbol])
+            for number, candidate in candidates.items():
+                if error := compiled.errors.get(candidate.source.symbol):
+                    results[number] = Measurement("compile-error", message=error)
                     del left[number]
             batch = _Batch(folder, compiled.objects, self._limit(best, candidates.values()))
             while left:
@@ -299,18 +311,21 @@ trials:
 
 def _encode_tasks(candidates: Sequence[Candidate]) -> bytes:
     """`tasks.bin` as the harness reads it."""
-    tasks = itertools.groupby(candidates, key=lambda candidate: (id(candidate.tried), candidate.memories))
+    tasks = itertools.groupby(candidates, key=lambda candidate: (id(candidate.tried), *candidate[2:]))
     return b"".join(_encode_task(list(of_task)) for _, of_task in tasks)
 
 
 def _encode_task(candidates: Sequence[Candidate]) -> bytes:
     """One of these, by all its candidates."""
-    _, tried, memories = candidates[0]
+    _, tried, memories, over = candidates[0]
     sets = [[np.ascontiguousarray(array).tobytes() for array in (*one.inputs, *one.outputs)] for one in tried]
     inputs, sizes = len(tried[0].inputs), [len(tensor) for tensor in sets[0]]
     if len(sizes) > _MAX_TENSORS:
         raise BackendError(f"a kernel of {len(sizes)} inputs and outputs cannot be measured: more than {_MAX_TENSORS}")
     lie = memories or [0] * (len(sizes) + 1)
-    words = [len(candidates), len(sets), inputs, len(sizes) - inputs, *sizes, *lie]
+    place = list(range(len(sizes)))
+    for pair in over:
+        place[inputs + pair.output] = pair.input
+    words = [len(candidates), len(sets), inputs, len(sizes) - inputs, *sizes, *lie, *place]
     header = struct.pack(f"<{len(words)}I", *words)
     return header + b"".join(tensor + bytes(-len(tensor) % 16) for tensors in sets for tensor in tensors)

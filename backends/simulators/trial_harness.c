@@ -2,8 +2,8 @@
  * every input compared with what it was, and guards watched before and behind each tensor and the scratch.
  *
  * `tasks.bin` holds one task behind the other. Each is words: number of trials, of examples, of inputs, of outputs, the
- * size of each tensor in bytes, and the number of the memory in which each of them lies, and behind these the working
- * memory; then for each example the inputs and the expected outputs, each padded to 16 bytes. What does not fit its
+ * size of each tensor in bytes, the number of the memory in which each of them lies, and behind these the working
+ * memory, and the number of the tensor in whose place each lies, its own or an input's; then for each example the inputs and the expected outputs, each padded to 16 bytes. What does not fit its
  * memory lies in the largest, as do the examples, and what does not fit there in any that has room. A trial is a call
  * for each example. It finds in the caches what the kernel before it would leave: its inputs, just written, as far as a
  * cache reaches; nothing else. `verdicts.bin` receives one `struct verdict` as each trial ends.
@@ -162,7 +162,8 @@ __attribute__((naked, noinline, aligned(128))) static void call(__attribute__((u
 
 /* Where the tensors of a task lie as its kernels run, where its examples begin, and how far apart these are. */
 struct task {
-    uint32_t trials, examples, inputs, tensors, example_bytes, sizes[MAX_TENSORS];
+    uint32_t trials, examples, inputs, tensors, example_bytes, sizes[MAX_TENSORS], place[MAX_TENSORS];
+    uint32_t held[MAX_TENSORS]; /* the tensor that a place holds in the end */
     uint8_t *original[MAX_TENSORS], *working[MAX_TENSORS], *scratch;
 };
 
@@ -175,6 +176,7 @@ static void read_task(host_file file, struct task *task, const struct trial *fir
     task->tensors = counts[2] + counts[3], task->example_bytes = 0;
     host_read(file, task->sizes, 4 * task->tensors);
     host_read(file, lies_in, 4 * (task->tensors + 1));
+    host_read(file, task->place, 4 * task->tensors);
     for (uint32_t area = 0; area < area_count; area++)
         used[area] = 0;
     for (uint32_t i = 0; i < task->tensors; i++)
@@ -186,8 +188,11 @@ static void read_task(host_file file, struct task *task, const struct trial *fir
             if (e == 0)
                 task->original[i] = start;
         }
-    for (uint32_t i = 0; i < task->tensors; i++)
-        task->working[i] = guarded(task->sizes[i], lies_in[i]);
+    for (uint32_t i = 0; i < task->tensors; i++) {
+        uint32_t place = task->place[i];
+        task->working[i] = place == i ? guarded(task->sizes[i], lies_in[i]) : task->working[place];
+        task->held[place] = i;
+    }
     for (uint32_t t = 0; t < task->trials; t++)
         if (first[t].scratch_bytes > scratch_bytes)
             scratch_bytes = first[t].scratch_bytes;
@@ -201,11 +206,13 @@ static void try(const struct task *task, const struct trial *trial, uint32_t exa
     for (uint32_t i = 0; i < tensors; i++) {
         uint8_t *working = task->working[i];
         uint32_t size = task->sizes[i];
+        words[i] = (uint32_t)working;
+        if (task->place[i] != i)
+            continue;
         copy((uint32_t *)working, (uint32_t *)(task->original[i] + example * task->example_bytes), size,
              i < inputs ? 0 : ~0u);
         fill(working - GUARD, GUARD);
         fill(working + size, GUARD);
-        words[i] = (uint32_t)working;
     }
     fill(task->scratch - GUARD, trial->scratch_bytes + 2 * GUARD);
     words[tensors] = (uint32_t)trial->params;
@@ -221,7 +228,7 @@ static void try(const struct task *task, const struct trial *trial, uint32_t exa
         uint32_t offset = difference(task->working[i], task->original[i] + example * task->example_bytes, size);
         if (guards_touched(task->working[i], size))
             *verdict = (struct verdict){OUT_OF_BOUNDS, i, size};
-        else if (offset < size && verdict->outcome == EXACT)
+        else if (offset < size && task->held[task->place[i]] == i && verdict->outcome == EXACT)
             *verdict = i < inputs ? (struct verdict){INPUT_CHANGED, i, offset}
                                   : (struct verdict){DIFFERENT, i - inputs, offset};
     }

@@ -130,6 +130,12 @@ def test_a_file_with_caches_that_cannot_be(tmp_path, old, new, words):
     assert words in str(caught.value)
 
 
+def test_weights_share_a_memory_with_the_arena_where_both_name_it():
+    layout = find_target("corstone-320", constants="sram", arena=["sram"]).layout
+    assert [memory.name for memory in (*layout.arena, layout.constants)] == ["sram", "sram"]
+    assert [memory.name for memory in find_target("corstone-320", constants="sram").layout.arena] == ["ddr"]
+
+
 def test_the_arena_lies_in_the_memories_that_the_user_names():
     layout = find_target("cortex-m55", arena=["sram", "dtcm"]).layout
     assert [memory.name for memory in layout.arena] == ["sram", "dtcm"]

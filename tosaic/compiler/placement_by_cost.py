@@ -153,8 +153,10 @@ def _commands(region: NpuRegion) -> dict[int, int]:
 
 
 def _least(op: ir.Operation, constants: Memory) -> float:
+    """What the CPU takes at the very least; a SCATTER in place moves nothing but rows."""
     operands = tensor_operands(op)
-    elements = sum(prod(shape_of(value)) for value in (*operands, *op.results))
+    moved = (*operands[1:], operands[2]) if op.name == "tosa.scatter" else (*operands, *op.results)
+    elements = sum(prod(shape_of(value)) for value in moved)
     weights = sum(byte_size(value) for value in operands if producer(value, *CONSTANT))
     return max(
         multiplications(op) / _PRODUCTS_PER_CYCLE,

@@ -29,6 +29,7 @@ from tosaic.compiler.assembly import assemble
 from tosaic.compiler.chosen import AnyTask, ChosenKernel
 from tosaic.compiler.environment import ANY, environment
 from tosaic.compiler.options import KernelChoice, Tuning, default_records
+from tosaic.compiler.overwriting import with_states_written_over
 from tosaic.compiler.proof import KernelProof, prove_kernels, tried
 from tosaic.compiler.trial_inputs import wide_kernel_inputs
 from tosaic.compiler.trials import Trials
@@ -121,16 +122,20 @@ class Tuner:
     def tasks(
         self, placed: ir.Module, kernels: KernelChoice, model_inputs: Sequence[np.ndarray]
     ) -> dict[str, KernelTask]:
-        """The task of each CPU function of a placed module by name, where its constants and tensors lie; `model_inputs`
-        are arguments that `main` allows."""
+        """The task of each CPU function of a placed module by name, where its constants, tensors and states lie.
+
+        Args:
+            model_inputs: arguments that `main` allows.
+        """
         inputs = wide_kernel_inputs(placed, model_inputs)
         libraries = {LIBRARY: self.library.root} if self.library else {}
-        return {
+        tasks = {
             name: KernelTask.of(
                 function, self.target.core, FAMILIES[kernels], [a.tobytes() for a in inputs.get(name, ())], libraries
             ).at(self.site())
             for name, function in functions_on("cpu", placed).items()
         }
+        return with_states_written_over(tasks, placed)
 
     def confine(
         self, tasks: Mapping[str, KernelTask], placed: ir.Module, regions: Mapping[str, NpuRegion]

@@ -104,7 +104,7 @@ def find_target(
     Args:
         accelerator: another NPU: one of the target's own by its name, or any in the place of the target's.
         arena_size: the most bytes that the arena may take.
-        constants: the memory that holds weights and command streams, and no longer any of the arena.
+        constants: the memory that holds weights and command streams, and of the arena only where that names it.
         memory_mode, system_config: what Vela shall assume of the memories, by its names.
         flash_size: the most bytes that code, constants and data may take.
         arena: the memories that the arena may take, the fastest first; empty for those of the target.
@@ -123,7 +123,7 @@ def find_target(
     if accelerator is not None:
         target = with_npu(target, accelerator)
     if constants is not None:
-        target = replace(target, layout=with_constants_in(constants, target))
+        target = replace(target, layout=with_constants_in(constants, target, shared=constants in arena))
     known = sections(target.vela_config)
     for kind, given in (("memory mode", memory_mode), ("system configuration", system_config)):
         if given is not None and given not in known[kind]:
@@ -183,14 +183,14 @@ def _in_place_of(own: Npu, accelerator: str) -> Npu:
     return other if alike else replace(other, memory_mode=None, system_config=None)
 
 
-def with_constants_in(name: str, target: Target) -> Layout:
-    """The layout of a target with its constants in the memory `name`.
+def with_constants_in(name: str, target: Target, shared: bool = False) -> Layout:
+    """The layout of a target with its constants in the memory `name`, which may hold a share of the arena, too.
 
     Raises:
         Error: there is no such memory, the NPU does not reach it, or the arena has no other.
     """
     constants = _memory_of(target, name)
-    arena = tuple(memory for memory in target.layout.arena if memory.name != name)
+    arena = tuple(memory for memory in target.layout.arena if shared or memory.name != name)
     if not arena:
         raise Error(f"`{name}` is all the memory that the arena of `{target.name}` has", hint="another memory")
     return replace(target.layout, constants=constants, arena=arena)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tosaic.backends.cortex_m.kernel import KernelSource
+from tosaic.backends.cortex_m.kernel import KernelSource, Overlap
 from tosaic.backends.cortex_m.program.schedule import Step
 from tosaic.backends.cortex_m.streams.driver import stream_kernel
 from tosaic.backends.cortex_m.streams.stream import Plan
@@ -60,6 +60,11 @@ class StreamTask:
     @property
     def memories(self) -> tuple[int, ...]:
         """Streams are for what fits the first memory of the arena."""
+        return ()
+
+    @property
+    def over(self) -> tuple[Overlap, ...]:
+        """No output takes the place of an input, whatever the plan allows."""
         return ()
 
     @property

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tosaic.backends.cortex_m.kernel import KernelSource
+from tosaic.backends.cortex_m.kernel import KernelSource, Overlap
 from tosaic.support.errors import BackendError
 from tosaic.tuner.space import Schedule, Space, Variant
 
@@ -43,6 +43,7 @@ class MaximumTask:
     module: str = MODULE
     inputs: tuple[bytes, ...] = ()
     memories: tuple[int, ...] = ()
+    over: tuple[Overlap, ...] = ()
 
     @property
     def space(self) -> Space:

@@ -14,7 +14,7 @@ from tosa_graphs import Graph
 
 from tosaic.backends.boards import MPS3_AN547
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
-from tosaic.backends.cortex_m.kernel import KernelSource
+from tosaic.backends.cortex_m.kernel import KernelSource, Overlap
 from tosaic.backends.simulators.measure import BatchMeasure
 from tosaic.backends.simulators.runners.qemu import Qemu
 from tosaic.backends.simulators.stand_in import simulation_of
@@ -78,6 +78,33 @@ def test_what_a_kernel_may_not_touch():
         ("wrong", "wrote to its input 1 at byte 28"),
         ("ok", ""),
     ]
+
+
+@dataclass(frozen=True)
+class _OverwritingTask(MaximumTask):
+    """Kernels of which all but `table` may write over their first input; `last` reads it behind that."""
+
+    over: tuple[Overlap, ...] = (Overlap(0, 0),)
+
+    def generate(self, schedule: Schedule) -> KernelSource:
+        source = super().generate(schedule)
+        if schedule.variant == "table":
+            return source
+        first = {"good": "if (out != a) for (volatile int i = 0; i < 999;) i++;", "last": "out[0] = 1 << 30;"}
+        text = source.text.replace("(void)params;", first.get(schedule.variant, "")).replace("out[99]++;", "")
+        return replace(source, text=text, in_place=(Overlap(0, 0),))
+
+
+def test_an_output_takes_the_place_of_an_input_where_the_program_and_the_kernel_say_so():
+    schedules = [Schedule(name) for name in ("good", "last", "table", "spoiled", "good")]
+    over, apart = (MEASURE(replace(_OverwritingTask(), over=over), schedules) for over in ((Overlap(0, 0),), ()))
+    assert [(m.status, m.message) for m in over] == [
+        ("ok", ""), ("wrong", "output 0 differs at byte 0"), ("ok", ""),
+        ("wrong", "wrote to its input 1 at byte 28"), ("ok", ""),
+    ]  # fmt: skip
+    assert [m.status for m in apart] == ["ok", "ok", "ok", "wrong", "ok"]
+    assert over[0] == over[4] and over[0].instructions + 999 < apart[0].instructions
+    assert over[2] == apart[2]
 
 
 def test_a_candidate_that_does_not_link_is_found():
