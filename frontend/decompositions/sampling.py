@@ -18,9 +18,9 @@ _ZEROS, _BORDER = 0, 1
 
 
 class _Neighbor(NamedTuple):
-    """What a sample reads along an axis: an index, whether it lies inside, and what it counts for."""
+    """What a sample reads along an axis: a pixel, whether it lies inside, and what it counts for."""
 
-    index: Tensor
+    pixel: Tensor
     inside: Tensor
     weight: Tensor | None
 
@@ -42,7 +42,7 @@ def _grid_sampler(x: Tensor, grid: Tensor, mode: int, padding: int, align_corner
     total = None
     for row in down:
         for column in along:
-            at = first + row.index * width + column.index
+            at = first + row.pixel * width + column.pixel
             read = pixels.index_select(0, at.reshape(-1)).reshape(*at.shape, channels)
             weight = torch.where(row.inside & column.inside, _product(row.weight, column.weight), 0.0)
             part = read * weight.unsqueeze(-1)
