@@ -35,6 +35,7 @@ def test_no_floor_is_quantized_before_it_is_an_index():
             return functional.grid_sample(x, grid, align_corners=False)
 
     decomposed = decomposition_of(SAMPLER)
+    assert decomposed is not None
     program = torch.export.export(Sampled(), (torch.randn(1, 2, 5, 7), torch.randn(1, 3, 4, 2)))
     names = {str(node.target) for node in program.run_decompositions({SAMPLER: decomposed}).graph.nodes}
     assert "aten._to_copy.default" in names and "aten.floor.default" not in names
