@@ -3,10 +3,11 @@
  *
  * `tasks.bin` holds one task behind the other. Each is words: number of trials, of examples, of inputs, of outputs, the
  * size of each tensor in bytes, the number of the memory in which each of them lies, and behind these the working
- * memory, and the number of the tensor in whose place each lies, its own or an input's; then for each example the inputs and the expected outputs, each padded to 16 bytes. What does not fit its
- * memory lies in the largest, as do the examples, and what does not fit there in any that has room. A trial is a call
- * for each example. It finds in the caches what the kernel before it would leave: its inputs, just written, as far as a
- * cache reaches; nothing else. `verdicts.bin` receives one `struct verdict` as each trial ends.
+ * memory, and the number of the tensor in whose place each lies, its own or an input's; then for each example the inputs
+ * and the expected outputs, each padded to 16 bytes. What does not fit its memory lies in the largest, as do the
+ * examples, and what does not fit there in any that has room. A trial is a call for each example. It finds in the caches
+ * what the kernel before it would leave: its inputs, just written, as far as a cache reaches; nothing else.
+ * `verdicts.bin` receives one `struct verdict` as each trial ends.
  */
 #include "markers.h"
 #include "semihosting.h"
