@@ -25,6 +25,13 @@ def users(value: ir.Value) -> list[ir.Operation]:
     return [use.owner.operation for use in value.uses]
 
 
+def behind_reshapes(value: ir.Value) -> ir.Value:
+    """What is left of a value behind the reshapes that alone read it, one after the other."""
+    while [user.name for user in users(value)] == ["tosa.reshape"]:
+        value = users(value)[0].results[0]
+    return value
+
+
 def tensor_operands(op: ir.Operation) -> list[ir.Value]:
     """The operands that are tensors, as shapes are not."""
     return [operand for operand in op.operands if isinstance(operand.type, ir.RankedTensorType)]

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 from weakref import WeakValueDictionary
 
 from tosaic.backends.cortex_m.kernel import (
@@ -141,13 +142,15 @@ class KernelTask:
 
     def at(self, site: Site, memories: tuple[int, ...] = ()) -> KernelTask:
         """The task at a place in the program."""
-        moved = replace(self, site=site, memories=memories)
-        moved.__dict__["_recognized"] = self._recognized
-        return moved
+        return self._moved(site=site, memories=memories)
 
     def writing_over(self, over: Iterable[Overlap]) -> KernelTask:
         """The task where outputs take the place of inputs, if the kernel allows it."""
-        moved = replace(self, over=tuple(sorted(over)))
+        return self._moved(over=tuple(sorted(over)))
+
+    def _moved(self, **changes: Any) -> KernelTask:
+        """The same function elsewhere: what is recognized in it stays."""
+        moved = replace(self, **changes)
         moved.__dict__["_recognized"] = self._recognized
         return moved
 

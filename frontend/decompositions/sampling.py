@@ -22,7 +22,7 @@ class _Neighbor(NamedTuple):
 
     pixel: Tensor
     inside: Tensor
-    weight: Tensor | None
+    weight: Tensor | float
 
 
 @decomposes(aten.grid_sampler.default)
@@ -44,15 +44,11 @@ def _grid_sampler(x: Tensor, grid: Tensor, mode: int, padding: int, align_corner
         for column in along:
             at = first + row.pixel * width + column.pixel
             read = pixels.index_select(0, at.reshape(-1)).reshape(*at.shape, channels)
-            weight = torch.where(row.inside & column.inside, _product(row.weight, column.weight), 0.0)
+            weight = torch.where(row.inside & column.inside, row.weight * column.weight, 0.0)
             part = read * weight.unsqueeze(-1)
             total = part if total is None else total + part
     assert total is not None
     return total.movedim(-1, 1)
-
-
-def _product(a: Tensor | None, b: Tensor | None) -> Tensor | float:
-    return 1.0 if a is None or b is None else a * b
 
 
 def _place(x: Tensor, size: int, padding: int, align_corners: bool) -> Tensor:
@@ -73,9 +69,9 @@ def _place(x: Tensor, size: int, padding: int, align_corners: bool) -> Tensor:
 def _neighbors(place: Tensor, size: int, mode: int) -> list[_Neighbor]:
     """The pixels that a sample reads along an axis."""
     if mode == _NEAREST:
-        index = (place.round() + 1.5).to(torch.int64) - 1
-        return [_Neighbor(index.clamp(0, size - 1), (index >= 0) & (index < size), None)]
-    index = (place + 1).to(torch.int64) - 1
-    behind = place - index.to(place.dtype)
-    found = [(index, 1 - behind), (index + 1, behind)]
+        found: list[tuple[Tensor, Tensor | float]] = [((place.round() + 1.5).to(torch.int64) - 1, 1.0)]
+    else:
+        index = (place + 1).to(torch.int64) - 1
+        behind = place - index.to(place.dtype)
+        found = [(index, 1 - behind), (index + 1, behind)]
     return [_Neighbor(i.clamp(0, size - 1), (i >= 0) & (i < size), weight) for i, weight in found]

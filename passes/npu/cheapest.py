@@ -134,11 +134,17 @@ def convolved(
 
 def or_least(shape: Sequence[int], x: ir.Value) -> ir.Value:
     """The greater of `x` and the least value of its type, repeated to a shape: `x`, broadcast, by a MAXIMUM."""
-    kind = element_type(x)
-    least = constant(np.full(shape, np.iinfo(numpy_dtype(kind)).min, numpy_dtype(kind)))
-    wide = [each if str(kind) == "i32" else rescale(each, "i32", [1 << 30], [30]) for each in (x, least)]
-    greater = emit("maximum", wide, np.broadcast_shapes(shape_of(x), tuple(shape)), "i32")
-    return greater if str(kind) == "i32" else rescale(greater, kind, [1 << 30], [30])
+    dtype = numpy_dtype(element_type(x))
+    return of_two("maximum", x, constant(np.full(shape, np.iinfo(dtype).min, dtype)))
+
+
+def of_two(name: str, a: ir.Value, b: ir.Value) -> ir.Value:
+    """A MAXIMUM, MINIMUM or ADD of two tensors of one type, which it computes in int32; they broadcast."""
+    kind, shape = element_type(a), np.broadcast_shapes(shape_of(a), shape_of(b))
+    if str(kind) == "i32":
+        return emit(name, [a, b], shape, kind)
+    wide = [rescale(each, "i32", [1 << 30], [30]) for each in (a, b)]
+    return rescale(emit(name, wide, shape, "i32"), kind, [1 << 30], [30])
 
 
 def rescaled(op: ir.Operation, sums: ir.Value, times: int) -> ir.Value:

@@ -9,11 +9,11 @@ from typing import ClassVar
 
 from tosaic.passes.integers import RANGES, Rescale, rescale_of
 from tosaic.passes.module_pass import ModulePass, register
-from tosaic.passes.npu.cheapest import Form, copied, to_cheapest
+from tosaic.passes.npu.cheapest import Form, copied, of_two, to_cheapest
 from tosaic.passes.transposed_rows import transposed_rows
 from tosaic.support.attributes import int_of
 from tosaic.support.mlir import element_type, ir, shape_of
-from tosaic.support.tosa_builder import emit, mul, rebuild, rescale, reshape, sliced, tensor, transpose
+from tosaic.support.tosa_builder import mul, rebuild, rescale, reshape, sliced, tensor, transpose
 from tosaic.support.values import producer
 
 _LEAST, _FULL = 7, 16
@@ -152,12 +152,7 @@ def _by_halves(op: ir.Operation, x: ir.Value) -> ir.Value:
     kind, name = element_type(x), _OF_TWO[op.name]
     while row % 2 == 0:
         row //= 2
-        halves = [sliced(x, (*(0 for _ in rows), at), (*rows, row)) for at in (0, row)]
-        if str(kind) == "i32":
-            x = emit(name, halves, (*rows, row), kind)
-        else:
-            wide = [rescale(each, "i32", [1 << 30], [30]) for each in halves]
-            x = rescale(emit(name, wide, (*rows, row), "i32"), kind, [1 << 30], [30])
+        x = of_two(name, *(sliced(x, (*(0 for _ in rows), at), (*rows, row)) for at in (0, row)))
     if row > 1:
         count = math.prod(rows)
         x = rebuild(op, [reshape(x, (1, count, 1, row))], tensor((1, count, 1, 1), kind), axis=3)

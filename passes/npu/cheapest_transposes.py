@@ -17,7 +17,7 @@ from tosaic.support.functions import inputs_of
 from tosaic.support.mlir import element_type, ir, shape_of
 from tosaic.support.tosa_builder import rebuild, rescale, reshape, transpose
 from tosaic.support.tosa_ops import MOVING
-from tosaic.support.values import producer, users
+from tosaic.support.values import behind_reshapes, producer, users
 
 _MOST_PERMUTED = 512
 _MOST_MADE = 64
@@ -100,10 +100,7 @@ def _forms(op: ir.Operation) -> Iterator[Form]:
 
 def _is_turned_back(op: ir.Operation) -> bool:
     """Whether a product reads it as its second operand: Vela turns that, and makes one of both."""
-    read = op.results[0]
-    while [user.name for user in users(read)] == ["tosa.reshape"]:
-        (view,) = users(read)
-        read = view.results[0]
+    read = behind_reshapes(op.results[0])
     return any(user.name == "tosa.matmul" and user.operands[1] == read for user in users(read))
 
 

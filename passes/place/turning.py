@@ -9,7 +9,7 @@ from tosaic.passes.transposed_rows import transposed_rows
 from tosaic.passes.transposes import FEWEST, to_reshape
 from tosaic.support.mlir import ir, shape_of
 from tosaic.support.tosa_builder import rebuild, reshape, transpose
-from tosaic.support.values import producer, users
+from tosaic.support.values import behind_reshapes, producer, users
 
 
 def turn_in_products_on_cpu(module: ir.Module) -> None:
@@ -58,10 +58,7 @@ def _rows_first(op: ir.Operation) -> Replacement:
 
 def product_that_turns(op: ir.Operation) -> ir.Operation | None:
     """The MATMUL whose second operand an op turns, for it alone: a kernel of the core does so while it reads."""
-    value = op.results[0]
-    while [reader.name for reader in users(value)] == ["tosa.reshape"]:
-        (view,) = users(value)
-        value = view.results[0]
+    value = behind_reshapes(op.results[0])
     if op.name != "tosa.transpose" or [reader.name for reader in users(value)] != ["tosa.matmul"]:
         return None
     (product,) = users(value)

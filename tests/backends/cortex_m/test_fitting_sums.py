@@ -8,6 +8,7 @@ import mve_layers
 import numpy as np
 import pytest
 from board import M55, Case, run_cases
+from program.trees import PIXELS
 
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.kernels.conv2d import Conv2d
@@ -25,24 +26,6 @@ FAMILY, PRODUCT = Conv2d(), Matmul()
 SIZES = [(13, 64, 32), (12, 32, 32), (9, 40, 20), (5, 33, 35), (17, 16, 12), (4, 3, 7), (9, 8, 16, (3, 3))]
 OPTIONS = [{}, {"table": True}, {"clamp": (-100, 90)}, {"shifts": (31, 31)}, {"shifts": (32, 32)}]
 PRODUCTS = [(9, 20, 13), (8, 16, 12), (3, 40, 20), (33, 32, 16), (5, 64, 36)]
-SUMS = """
-a: i8[4, 16] in in
-out: i8[4, 4] in out
-w: i8[4, 16] in const
-bias: i32[4] in const
-multiplier: i32[4] in const
-shift: i32[4] in const
-zero: i32[] in const
-S: i32[4, 4] in scratch
-for sx < 4:
-  for sn < 4:
-    S[sx, sn] = bias[sn]
-    for k < 16:
-      S[sx, sn] += a[sx, k] * w[sn, k]
-for x < 4:
-  for n < 4:
-    out[x, n] = sat8(scale32(S[x, n], multiplier[n], shift[n]) + zero)
-"""
 
 
 def layer(count: int, depth: int, channels: int, kernel: tuple[int, int] = (1, 1), **options) -> mve_layers.Layer:
@@ -147,7 +130,7 @@ def test_the_host_knows_how_large_sums_of_a_range_get():
 )
 def test_other_sums_are_refused(old, new, why):
     steps = parse_steps("rewrite(out, halves)\nfit(out)")
-    program = parse_program(SUMS.replace(old, new, 1))
+    program = parse_program(PIXELS.replace(old, new, 1))
     if not why:
         assert "low_half" in str(replayed(program, steps).body)
         return
@@ -166,7 +149,7 @@ def test_other_sums_are_refused(old, new, why):
 )
 def test_types_tell_how_large_several_sums_get(old, new, bounds):
     steps = parse_steps("rewrite(out, halves)\nfit(out)")
-    text = SUMS.replace("scale32(S[x, n]", "scale32(S[x, n] + S[x, n]").replace(old, new)
+    text = PIXELS.replace("scale32(S[x, n]", "scale32(S[x, n] + S[x, n]").replace(old, new)
     check = Derive("fits", "range_fits", ("multiplier", "shift", "zero"), ((4,), (4,), ()), bounds)
     assert replayed(parse_program(text), steps).host == (check,)
 
