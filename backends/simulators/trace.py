@@ -120,11 +120,17 @@ void trace(const void *data, uint32_t bytes)
     if (host_write(file, data, bytes) != bytes)
         host_exit(73);
 }}
+
+extern int in_kernel;
+int in_kernel; /* what a kernel calls is a part of it */
 """
 
 
 def _wrapper(symbol: str, calls: Sequence[Signature]) -> str:
-    """A function that traces the inputs, calls the kernel, and traces the outputs; its calls follow in turn."""
+    """A function that traces the inputs, calls the kernel, and traces the outputs; its calls follow in turn.
+
+    Another kernel that calls this one as a part of its own is not interrupted.
+    """
     inputs = [f"in{index}" for index in range(len(calls[0].inputs))]
     outputs = [f"out{index}" for index in range(len(calls[0].outputs))]
     tensors = [*inputs, *outputs]
@@ -134,6 +140,7 @@ def _wrapper(symbol: str, calls: Sequence[Signature]) -> str:
         "".join(f"    trace({name}, size[{tensors.index(name)}]);\n" for name in names) for names in (inputs, outputs)
     )
     sizes = ", ".join(f"{{{', '.join(f'{size}u' for size in call.sizes)}}}" for call in calls)
+    call = f"__real_{symbol}({', '.join([*tensors, 'params', 'scratch'])});"
     return f"""
 void __real_{symbol}({arguments});
 void __wrap_{symbol}({arguments});
@@ -141,9 +148,15 @@ void __wrap_{symbol}({arguments})
 {{
     static const uint32_t sizes[{len(calls)}][{len(tensors)}] = {{{sizes}}};
     static uint32_t called;
+    if (in_kernel) {{
+        {call}
+        return;
+    }}
     const uint32_t *size = sizes[called];
     called = (called + 1) % {len(calls)};
-{before}    __real_{symbol}({", ".join([*tensors, "params", "scratch"])});
+{before}    in_kernel = 1;
+    {call}
+    in_kernel = 0;
 {after}}}
 """
 

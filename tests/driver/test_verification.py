@@ -82,6 +82,34 @@ def test_calls_of_one_kernel_may_read_tensors_of_several_sizes(succeed, tmp_path
     assert report["exact"] and len({call["name"] for call in report["calls"]}) == 1 < len(report["calls"])
 
 
+def test_a_kernel_that_is_called_may_be_a_part_of_another_one_too(succeed, tmp_path):
+    (tmp_path / "states.py").write_text(_STATES)
+    succeed("compile", f"{tmp_path / 'states.py'}:states", "--activations", "int16", "-o", tmp_path / "build")
+    report = succeed("verify", tmp_path / "build")
+    loops = "".join(path.read_text() for path in (tmp_path / "build" / "kernels").glob("loop_*.c"))
+    assert any(f"  {call['name']}(" in loops for call in report["calls"])
+    assert report["exact"]
+
+
+_STATES = """
+import torch
+
+
+class States(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gru = torch.nn.GRU(6, 10, 2, batch_first=True)
+
+    def forward(self, x, states):
+        return self.gru(x, states)
+
+
+def states():
+    torch.manual_seed(0)
+    return States().eval(), (torch.randn(1, 4, 6), torch.randn(2, 1, 10))
+"""
+
+
 def test_damaged_weights_of_a_kernel_name_its_call(differing, builds, tmp_path):
     folder = relinked(builds / "cortex-m55", tmp_path / "build", "params_1")
     report = differing(folder)
