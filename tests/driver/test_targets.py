@@ -143,6 +143,13 @@ def test_the_arena_lies_in_the_memories_that_the_user_names():
         find_target("cortex-m55", arena=["srm"])
     with pytest.raises(Error, match="the NPU of `corstone-300` does not reach `itcm`"):
         find_target("corstone-300", arena=["itcm"])
+    assert find_target("cortex-m55", arena=["stack"]).layout.arena[0].name == "stack"
+
+
+@pytest.mark.parametrize("target, memory", [("stm32u575", "flash"), ("cortex-m55", "mram"), ("cortex-m55", "itcm")])
+def test_no_arena_lies_in_what_is_only_read(target, memory):
+    with pytest.raises(Error, match=f"`{memory}` of `{target}` cannot hold the arena\n  because: the target has it"):
+        find_target(target, arena=[memory])
 
 
 def test_an_npu_takes_the_place_of_another_and_no_other():

@@ -119,7 +119,8 @@ def find_target(
     if clock is not None:
         target = at(target, clock)
     if arena:
-        target = replace(target, layout=replace(target.layout, arena=tuple(_memory_of(target, name) for name in arena)))
+        layout = replace(target.layout, arena=tuple(_written_memory(target, name) for name in arena))
+        target = replace(target, layout=layout)
     if accelerator is not None:
         target = with_npu(target, accelerator)
     if constants is not None:
@@ -194,6 +195,18 @@ def with_constants_in(name: str, target: Target, shared: bool = False) -> Layout
     if not arena:
         raise Error(f"`{name}` is all the memory that the arena of `{target.name}` has", hint="another memory")
     return replace(target.layout, constants=constants, arena=arena)
+
+
+def _written_memory(target: Target, name: str) -> Memory:
+    """The memory called `name`, which may hold an arena: one that the target's own arena, or its stack, lies in."""
+    memory, written = _memory_of(target, name), (*target.layout.arena, target.layout.stack)
+    if memory not in written:
+        raise Error(
+            f"`{name}` of `{target.name}` cannot hold the arena",
+            why="the target has it for what is only read",
+            hint=", ".join(dict.fromkeys(each.name for each in written)),
+        )
+    return memory
 
 
 def _memory_of(target: Target, name: str) -> Memory:
