@@ -7,18 +7,22 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
+import numpy as np
+
 from tosaic.passes.integers import RANGES, Rescale, rescale_of
 from tosaic.passes.module_pass import ModulePass, register
 from tosaic.passes.npu.cheapest import Form, copied, of_two, to_cheapest
 from tosaic.passes.transposed_rows import transposed_rows
 from tosaic.support.attributes import int_of
-from tosaic.support.mlir import element_type, ir, shape_of
+from tosaic.support.mlir import constant, element_type, ir, shape_of
 from tosaic.support.tosa_builder import mul, rebuild, rescale, reshape, sliced, tensor, transpose
 from tosaic.support.values import producer
 
 _LEAST, _FULL = 7, 16
 """Channels of the pixels that a row becomes; Ethos-U pools so many at once."""
 _TRIED = 2
+_MOST_SCALED = 1 << 29
+"""What a RESCALE by a power of two gives is smaller (TOSA 1.0, apply_scale_32)."""
 _OF_TWO = {"tosa.reduce_max": "maximum", "tosa.reduce_min": "minimum", "tosa.reduce_sum": "add"}
 
 
@@ -81,9 +85,9 @@ class _Squares:
     power: int
     ops: tuple[ir.Operation, ...]
 
-    def fit(self, count: int) -> bool:
-        """Whether the sum of so many is an int32."""
-        return (count * _most("i8", self.zero) ** 2) << self.power <= RANGES["i32"][1]
+    def most(self, count: int) -> int:
+        """The sum of so many is no larger."""
+        return (count * _most("i8", self.zero) ** 2) << self.power
 
 
 def _squares(value: ir.Value) -> _Squares | None:
@@ -125,7 +129,7 @@ def _sums(op: ir.Operation) -> tuple[list[ir.Operation], list[Form]]:
     if axis != len(shape_of(x)) - 1 or row % 2 or str(element_type(x)) != "i32":
         return [op], []
     if squares := _squares(x):
-        return [*squares.ops, op], [partial(_of_squares, op, squares)] if squares.fit(row) else []
+        return [*squares.ops, op], [partial(_of_squares, op, squares)] if squares.most(row) <= RANGES["i32"][1] else []
     scaling = producer(x, "tosa.rescale")
     narrow = rescale_of(scaling) if scaling else None
     if scaling is None or narrow is None or _largest(narrow) * row > RANGES["i32"][1]:
@@ -143,7 +147,9 @@ def _of_squares(op: ir.Operation, squares: _Squares, x: ir.Value) -> ir.Value:
     """The sum of squares of an int8 without its zero point, scaled."""
     wide = rescale(x, "i32", [1 << 30], [30], input_zp=squares.zero)
     total = _by_halves(op, mul(wide, wide, "i32"))
-    return rescale(total, "i32", [1 << 30], [30 - squares.power])
+    if squares.most(shape_of(op.operands[0])[-1]) < _MOST_SCALED:
+        return rescale(total, "i32", [1 << 30], [30 - squares.power])
+    return mul(total, constant(np.full([1] * len(shape_of(total)), 1 << squares.power, np.int32)), "i32")
 
 
 def _by_halves(op: ir.Operation, x: ir.Value) -> ir.Value:
