@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tosaic.support.functions import body_of, callee_of, returned
+from tosaic.support.functions import body_of, callee_of, computing_ops, returned
 from tosaic.support.mlir import functions, ir
 from tosaic.support.tosa_ops import CONSTANT
 from tosaic.support.values import producer, users
 
-_VIEW = "tosa.reshape"
+_VIEW, _REASON = "tosa.reshape", "tosaic.reason"
 
 
 def join(module: ir.Module, names: Sequence[str], symbol: str) -> None:
@@ -67,21 +67,29 @@ def _joined(
     block = made.regions[0].blocks.append(*kind.inputs, arg_locs=[first.location] * len(inputs))
     copies: dict[ir.Value, ir.Value] = dict(zip(inputs, block.arguments, strict=True))
 
-    def copy(op: ir.Operation) -> None:
-        """Of an op and, of what it reads, what is not copied yet: constants, and views between calls."""
+    def copy(op: ir.Operation, why: ir.Attribute | None = None) -> None:
+        """Of an op and, of what it reads, what is not copied yet: constants, and views between calls.
+
+        Args:
+            why: the reason of what reads a view.
+        """
         for operand in op.operands:
             if operand not in copies:
-                copy(operand.owner)
+                copy(operand.owner, why)
         made = op.clone().operation
+        if why is not None and op.name == _VIEW:
+            made.attributes[_REASON] = why
         for index, operand in enumerate(list(op.operands)):
             made.operands[index] = copies[operand]
         copies.update(zip(op.results, made.results, strict=True))
 
     with ir.InsertionPoint(block):
         for call, function in parts:
+            reasons = (op.attributes[_REASON] for op in computing_ops(function) if _REASON in op.attributes)
+            why = next(reasons, None)
             for inner, outer in zip(body_of(function).arguments, call.operands, strict=True):
                 if outer not in copies:
-                    copy(outer.owner)
+                    copy(outer.owner, why)
                 copies[inner] = copies[outer]
             *ops, _ = [op.operation for op in body_of(function).operations]
             for op in ops:

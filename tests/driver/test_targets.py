@@ -152,6 +152,11 @@ def test_no_arena_lies_in_what_is_only_read(target, memory):
         find_target(target, arena=[memory])
 
 
+def test_weights_lie_in_a_memory_of_the_target_that_the_arena_does_not_take():
+    layout = find_target("cortex-m55", constants="sram", arena=["dtcm"]).layout
+    assert [memory.name for memory in (*layout.arena, layout.constants)] == ["dtcm", "sram"]
+
+
 def test_an_npu_takes_the_place_of_another_and_no_other():
     other = find_target("corstone-300", accelerator="ethos-u55-64")
     assert other.accelerator == "ethos-u55-64" and [memory.name for memory in other.layout.arena] == ["sram", "ddr"]

@@ -7,7 +7,8 @@ import pytest
 
 from tosaic.backends.reference import evaluate
 from tosaic.passes.place.join import join
-from tosaic.support.functions import body_of, callee_of
+from tosaic.support.attributes import text_of
+from tosaic.support.functions import body_of, callee_of, computing_ops
 from tosaic.support.mlir import functions, parse
 
 MODULE = """
@@ -56,6 +57,14 @@ def test_a_view_between_joined_calls_goes_where_it_is_read(flat_is_read):
     wanted = [clamped, clamped[:, 2:]] if flat_is_read else [clamped[:, 2:]]
     for one, other in zip(found, wanted, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_a_view_between_joined_calls_stays_on_the_cpu_for_the_reason_of_what_reads_it():
+    text = MODULE.replace("max_val = 9 : i8}", 'max_val = 9 : i8, tosaic.reason = "first"}')
+    module = parse(text.replace("%begin, %size\n", '%begin, %size {tosaic.reason = "second"}\n'))
+    join(module, ["first", "second"], "both")
+    reasons = {op.name: text_of(op, "tosaic.reason") for op in computing_ops(functions(module)["both"])}
+    assert reasons == {"tosa.clamp": "first", "tosa.reshape": "second", "tosa.slice": "second"}
 
 
 def test_a_shape_stays_before_what_else_reads_it():

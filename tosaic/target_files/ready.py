@@ -118,13 +118,13 @@ def find_target(
     target = find_declaration(name).target
     if clock is not None:
         target = at(target, clock)
-    if arena:
-        layout = replace(target.layout, arena=tuple(_written_memory(target, name) for name in arena))
-        target = replace(target, layout=layout)
     if accelerator is not None:
         target = with_npu(target, accelerator)
+    written = tuple(_written_memory(target, name) for name in arena)
     if constants is not None:
-        target = replace(target, layout=with_constants_in(constants, target, shared=constants in arena))
+        target = replace(target, layout=with_constants_in(constants, target, shared=bool(arena)))
+    if written:
+        target = replace(target, layout=replace(target.layout, arena=written))
     known = sections(target.vela_config)
     for kind, given in (("memory mode", memory_mode), ("system configuration", system_config)):
         if given is not None and given not in known[kind]:
