@@ -31,6 +31,7 @@ from tosaic.backends.cortex_m.kernel import Site
 from tosaic.backends.cortex_m.kernels.depthwise_sketch import DepthwiseSketch
 from tosaic.backends.cortex_m.kernels.float_depthwise_sketch import ScalarFloatDepthwise
 from tosaic.backends.cortex_m.kernels.float_product_sketch import ScalarFloatProduct
+from tosaic.backends.cortex_m.kernels.indexing_sketch import PlainRows, VectorRows
 from tosaic.backends.cortex_m.kernels.movement_sketch import PlainMovement, VectorMovement
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.kernels.pixel_sketch import PixelSketch
@@ -48,6 +49,7 @@ from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.canonical import guard_change
 from tosaic.backends.cortex_m.program.check import check
 from tosaic.backends.cortex_m.program.host import Derive
+from tosaic.backends.cortex_m.program.indexing import IndexedRows
 from tosaic.backends.cortex_m.program.interpret import host_constants, interpreted
 from tosaic.backends.cortex_m.program.kernel import Built, Sketched, cheapest_first
 from tosaic.backends.cortex_m.program.memory import params_of, scratch_bytes
@@ -87,6 +89,7 @@ class Shipped:
         given = {"multiplier": (1 << 30, (1 << 31) - 1), "shift": (36, 39), "bias": (-4000, 4000)}
         given |= {"w": (-127, 128), "low": (-100, -90), "upper": (90, 100)}
         given |= {"y0": (0, 7), "y1": (0, 7), "x0": (0, 5), "x1": (0, 5), "wy": (0, 5), "wx": (0, 5)}
+        given["indices"] = (-1, 7) if "rows" in self.program.buffers else (0, 5)
         rules = {step.rule for step in replayed(self.program, self.steps).host if isinstance(step, Derive)}
         if "nothing_added" in rules or any((b.memory, b.dtype) == ("out", "i16") for b in self.program.arguments):
             given["zero"] = (0, 1)
@@ -132,6 +135,8 @@ def shipped_schedules() -> Iterator[Shipped]:
         "average pool": PoolSketch(window, ("i8", "i8"), True, True, likely),
         "reduction": ReductionSketch("max", "i8", 6, 21, -128),
         "movement": PlainMovement(*moved),
+        "rows read": PlainRows(IndexedRows(2, 5, 3, 20, "i16"), "in", {}),
+        "rows written": PlainRows(IndexedRows(2, 5, 3, 20, "i8"), "", {}),
         "resize": ResizeSketch(
             Resizing(2, ResizedAxis(3, 2, 4, 2, -1), ResizedAxis(4, 3, 4, 2, -1), 2, "i8", plain), ("high",), {}
         ),
@@ -160,6 +165,8 @@ def shipped_schedules() -> Iterator[Shipped]:
         "rows": RowsSketch("max", "i8", 6, 21, -128),
         "vectors": VectorsSketch("add", "i16", 3, 21, 5),
         "movement": VectorMovement(*moved),
+        "rows read": VectorRows(IndexedRows(2, 5, 3, 20, "i16"), "const", {}),
+        "rows written": VectorRows(IndexedRows(2, 5, 3, 20, "i8"), "", {}),
         **_pools(likely),
         "lined": VectorDepthwise(
             Geometry(1, 2, 3, 16, (2, 2), (1, 1), (0, 0, 1, 0), (1, 1), 1, 3),

@@ -20,7 +20,7 @@ from tosaic.support.mlir import constant_value, element_type, ir, numpy_dtype, s
 from tosaic.support.tosa_ops import data_operands
 
 _OPS = ("tosa.transpose", "tosa.slice", "tosa.pad", "tosa.concat", "tosa.tile")
-_TYPES = {1: "i8", 2: "i16", 4: "i32"}
+ELEMENTS = {1: "i8", 2: "i16", 4: "i32"}
 """Of elements, by their bytes."""
 
 
@@ -37,10 +37,10 @@ class Movement(ProgramFamily):
         (op,) = ops
         width = numpy_dtype(element_type(op.results[0])).itemsize
         boxes = _boxes(op, arguments)
-        if width not in _TYPES or not boxes:
+        if width not in ELEMENTS or not boxes:
             return None
         attributes: dict[str, object] = {
-            "dtype": _TYPES[width],
+            "dtype": ELEMENTS[width],
             "boxes": tuple(boxes),
             "sizes": tuple(math.prod(shape_of(argument)) for argument in arguments),
             "size": math.prod(shape_of(op.results[0])),

@@ -24,6 +24,7 @@ from tosaic.backends.cortex_m.program.tree import (
     For,
     If,
     Instr,
+    Let,
     Op,
     Program,
     Reduce,
@@ -103,6 +104,10 @@ class _Canonical:
                 yield from self._listed(s.body)
             case For():
                 yield f"{s.kind} {self._name(s.var)} {s.extent} {s.step} {s.early} {self._ahead(s)}"
+                yield from self._listed(s.body)
+                yield "end"
+            case Let():
+                yield f"let {self._name(s.var)} {s.extent} {self._value(s.value)}"
                 yield from self._listed(s.body)
                 yield "end"
             case Instr():

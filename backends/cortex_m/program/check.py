@@ -12,6 +12,7 @@ from tosaic.backends.cortex_m.program.legal import bounds_of
 from tosaic.backends.cortex_m.program.names import is_free
 from tosaic.backends.cortex_m.program.rewriting import (
     loops_of,
+    own_touches,
     tables_of,
     touches,
     under,
@@ -24,11 +25,13 @@ from tosaic.backends.cortex_m.program.tree import (
     REGISTERS,
     Access,
     Alloc,
+    Around,
     Assign,
     Buffer,
     For,
     If,
     Instr,
+    Let,
     Program,
     Reduce,
     RefusedError,
@@ -63,11 +66,11 @@ def check(program: Program, core: Core) -> None:
                 _memory_apart(program, s)
             case Alloc() if s.buffer.memory == "q" and not any(isinstance(f, For) and f.kind in BLOCKS for f in around):
                 raise RefusedError(f"{s.buffer.name} lies in vectors outside of a block")
-            case Assign() | Reduce():
+            case Assign() | Reduce() | Let():
                 for name in tables_of(s):
                     if program.buffers[name].in_registers:
                         raise RefusedError(f"values say what is read of {name}, which lies in registers")
-                for _, access in touches(s):
+                for _, access in own_touches(s):
                     _inside(program, access, around)
                     _whole(program, access)
             case Instr():
@@ -81,8 +84,9 @@ def check(program: Program, core: Core) -> None:
 
 def _named(program: Program) -> None:
     """Guard: names that are free, and no buffer's that is a loop's too."""
-    for name in (*program.buffers, *program.loops):
-        if not is_free(name) or (name in program.buffers and name in program.loops):
+    numbers = {s.var for s in program.statements if isinstance(s, For | Let)}
+    for name in (*program.buffers, *numbers):
+        if not is_free(name) or (name in program.buffers and name in numbers):
             raise RefusedError(f"`{name}` is no name of a loop, or of a buffer")
 
 
@@ -91,8 +95,8 @@ def _in_scope(s: Statement, known: set[str]) -> None:
         known = known | {s.buffer.name}
     for child in children(s):
         _in_scope(child, known)
-    if isinstance(s, Assign | Reduce | Instr):
-        for _, access in touches(s):
+    if isinstance(s, Assign | Reduce | Instr | Let):
+        for _, access in own_touches(s):
             if access.buffer not in known:
                 raise RefusedError(f"{access.buffer} is used where it does not live")
 
@@ -103,7 +107,9 @@ def _instructions_only(block: For) -> None:
     if len(loops) > (block.kind == "block"):
         raise RefusedError(f"the block `{block.var}` has more than one hardware loop")
     for s in walk(block.body):
-        if isinstance(s, Assign | Reduce | If) or (isinstance(s, For) and s.kind not in ("unroll", "hardware_loop")):
+        if isinstance(s, Assign | Reduce | If | Let) or (
+            isinstance(s, For) and s.kind not in ("unroll", "hardware_loop")
+        ):
             raise RefusedError(f"the block `{block.var}` holds what is no instruction")
         if isinstance(s, For) and s.kind == "unroll" and any(loop in walk(s) for loop in loops):
             raise RefusedError(f"the hardware loop in the block `{block.var}` is written out several times")
@@ -142,7 +148,7 @@ def _brings_back(block: For, b: Buffer) -> bool:
     return all(not each.terms and each.const * BYTES[b.dtype] >= REGISTERS["q"] for each in apart)
 
 
-def _inside(program: Program, access: Access, around: Sequence[For | If]) -> None:
+def _inside(program: Program, access: Access, around: Sequence[Around]) -> None:
     b = program.buffers[access.buffer]
     for i, extent in zip(access.index, b.shape, strict=True):
         low, high = bounds_of(i, around)
@@ -157,7 +163,7 @@ def _whole(program: Program, access: Access) -> None:
         raise RefusedError(f"no instruction reads or writes {access} alone")
 
 
-def _windows_inside(program: Program, instr: Instr, around: Sequence[For | If]) -> None:
+def _windows_inside(program: Program, instr: Instr, around: Sequence[Around]) -> None:
     for formal, operand in zip(instr.row.formals, instr.operands, strict=True):
         b = program.buffers[operand.buffer]
         slack = SLACK // BYTES[b.dtype] if b.memory == "scratch" else 0
@@ -170,7 +176,7 @@ def _windows_inside(program: Program, instr: Instr, around: Sequence[For | If]) 
 
 
 def _reached(
-    b: Buffer, access: Access, start: Affine, around: Sequence[For | If], window: tuple[int, int]
+    b: Buffer, access: Access, start: Affine, around: Sequence[Around], window: tuple[int, int]
 ) -> tuple[int, int]:
     """The first and the last element of windows that begin at an access: of the address, and of each index by what
     conditions say."""
@@ -185,10 +191,11 @@ def _reached(
 def _registers_counted(program: Program) -> None:
     """Guard: registers have names, which no loop that iterates can count."""
     for s, around in under(program.body):
-        if not isinstance(s, Assign | Reduce | Instr):
+        if not isinstance(s, Assign | Reduce | Instr | Let):
             continue
         counted = {f.var for f in loops_of(around) if f.kind in BLOCKS or (f.kind == "each" and f.iterations > 1)}
-        for _, access in touches(s):
+        counted |= {let.var for let in around if isinstance(let, Let)}
+        for _, access in own_touches(s):
             b = program.buffers[access.buffer]
             if b.in_registers and counted & b.address(access.index).names:
                 raise RefusedError(f"a loop counts registers of {b.name}: {access}")

@@ -24,6 +24,7 @@ from tosaic.backends.cortex_m.program.tree import (
     For,
     If,
     Instr,
+    Let,
     Op,
     Program,
     Reduce,
@@ -159,6 +160,10 @@ class _Source:
                 self._emit(s.then, depth + 1)
                 self.lines.append(f"{pad}else:")
                 self._emit(s.otherwise, depth + 1)
+            case Let():
+                self.lines.append(f"{pad}{s.var} = {self._value(s.value)}")
+                self.lines.append(f"{pad}if 0 <= {s.var} < {s.extent}:")
+                self._emit(s.body, depth + 1)
             case Instr():
                 self.count += 1
                 self._emit(meaning_of(s, f"lane{self.count}"), depth)

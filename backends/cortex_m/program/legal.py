@@ -12,7 +12,6 @@ from tosaic.backends.cortex_m.program.rewriting import (
     REDUCTIONS,
     How,
     around_of,
-    loops_of,
     meaning_of,
     nest_of,
     own_buffers,
@@ -21,11 +20,13 @@ from tosaic.backends.cortex_m.program.rewriting import (
 )
 from tosaic.backends.cortex_m.program.tree import (
     Access,
+    Around,
     Assign,
     Buffer,
     For,
     If,
     Instr,
+    Let,
     Program,
     Reduce,
     RefusedError,
@@ -63,6 +64,9 @@ def _uses(s: Statement, loops: tuple[For, ...], sure: bool, name: str) -> Iterat
     match s:
         case For():
             yield from _uses(s.body, (*loops, s), sure, name)
+        case Let():
+            yield from (Use(how, access, loops, sure) for how, access in own_touches(s))
+            yield from _uses(s.body, (*loops, any_iteration(s)), False, name)
         case If():
             then, otherwise = (list(_uses(part, loops, False, name)) for part in (s.then, s.otherwise))
             yield from (*then, *otherwise)
@@ -78,6 +82,11 @@ def _uses(s: Statement, loops: tuple[For, ...], sure: bool, name: str) -> Iterat
         case _:
             for child in children(s):
                 yield from _uses(child, loops, sure, name)
+
+
+def any_iteration(s: Let) -> For:
+    """A loop over all numbers that a variable may be, of which one is executed at most."""
+    return For(s.var, s.extent, s.body)
 
 
 def _place(use: Use, depth: int) -> tuple[object, ...]:
@@ -260,9 +269,9 @@ def windows_inside(program: Program, loop: For, b: Buffer, windows: Sequence[Win
             raise RefusedError(f"a window of `{loop.var}` reaches outside of {b.name}{list(b.shape)}")
 
 
-def bounds_of(index: Affine, around: Sequence[For | If]) -> tuple[int, int]:
+def bounds_of(index: Affine, around: Sequence[Around]) -> tuple[int, int]:
     """The least and the greatest value of an index where it stands, given the loops and conditions around it."""
-    last = {f.var: f.last for f in loops_of(tuple(around))}
+    last = {s.var: s.last for s in around if not isinstance(s, If)}
     low, high = index.bounds(last)
     for condition in (c for s in around if isinstance(s, If) for c in s.conditions if c.terms):
         name, factor = condition.terms[0]

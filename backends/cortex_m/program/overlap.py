@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from tosaic.backends.cortex_m.kernel import Overlap
 from tosaic.backends.cortex_m.program.affine import Affine
+from tosaic.backends.cortex_m.program.legal import any_iteration
 from tosaic.backends.cortex_m.program.rewriting import meaning_of, own_touches, tables_of, touches
 from tosaic.backends.cortex_m.program.tree import (
     BLOCKS,
@@ -18,11 +19,13 @@ from tosaic.backends.cortex_m.program.tree import (
     Buffer,
     For,
     Instr,
+    Let,
     Program,
     Reduce,
     Seq,
     Statement,
     children,
+    names_in,
     remembered,
 )
 
@@ -32,13 +35,23 @@ def overlaps(program: Program) -> tuple[Overlap, ...]:
     """The inputs and outputs, by number, that may begin at one place."""
     inputs = [b for b in program.arguments if b.memory == "in"]
     outputs = [b for b in program.arguments if b.memory == "out"]
-    if any(isinstance(s, For) and s.early for s in program.statements):
-        return ()
     return tuple(
         Overlap(i, o)
         for (i, source), (o, target) in itertools.product(enumerate(inputs), enumerate(outputs))
         if source.bytes >= target.bytes and _reads_first(program, source, target)
     )
+
+
+def relation(program: Program, source: Access, target: Access) -> Literal["apart", "one place", "shifted"]:
+    """Where an element of an input lies to one of an output, if their buffers begin at one place: at `one place`, too,
+    or `shifted`. They lie `apart` where the buffers may not."""
+    inputs, outputs = ([b.name for b in program.arguments if b.memory == memory] for memory in ("in", "out"))
+    if source.buffer not in inputs or target.buffer not in outputs:
+        return "apart"
+    if Overlap(inputs.index(source.buffer), outputs.index(target.buffer)) not in overlaps(program):
+        return "apart"
+    places = (program.buffers[a.buffer].address(a.index) for a in (source, target))
+    return "one place" if len(set(places)) == 1 else "shifted"
 
 
 class _Span(NamedTuple):
@@ -59,6 +72,8 @@ def _reads_first(program: Program, source: Buffer, target: Buffer) -> bool:
     touched = {access.buffer for _, access in touches(program.body)}
     if not {source.name, target.name} <= touched or source.name in tables_of(program.body):
         return False
+    if any(isinstance(s, For) and s.early and source.name in names_in(s) for s in program.statements):
+        return False
     try:
         _spans(program.body, source, target)
     except _MeetsError:
@@ -77,6 +92,11 @@ def _spans(s: Statement, source: Buffer, target: Buffer) -> list[_Span]:
             return [span for how, access in touches(s) for span in _touched(how, access, source, target)]
         case Alloc():
             return _spans(s.body, source, target)
+        case Let():
+            own = [span for how, access in own_touches(s) for span in _touched(how, access, source, target)]
+            inside = _over_all(any_iteration(s), _spans(s.body, source, target))
+            _behind(own, inside)
+            return [*own, *inside]
         case Seq():
             parts = [_spans(part, source, target) for part in s.body]
             for number, part in enumerate(parts):
@@ -107,6 +127,8 @@ def _in_block(block: For, source: Buffer, target: Buffer) -> None:
             (written if access.buffer == target.name else read).add(
                 (source, target)[how != "read"].address(access.index)
             )
+    if not read:
+        return
     once = sum(access.buffer == source.name for s in children(block.body) for _, access in own_touches(s))
     if not written <= read or (BYTES[source.dtype] > BYTES[target.dtype] and once > 1):
         raise _MeetsError
@@ -141,6 +163,11 @@ def _turned(loop: For, spans: list[_Span]) -> list[_Span]:
             moved = read.start.at({loop.var: loop.step}) - write.start.at({loop.var: 0})
             if read.start[loop.var] < write.start[loop.var] or _least(moved) < write.size:
                 raise _MeetsError
+    return _over_all(loop, spans)
+
+
+def _over_all(loop: For, spans: list[_Span]) -> list[_Span]:
+    """The spans of all iterations, as one each."""
     if any(span.start[loop.var] < 0 for span in spans):
         raise _MeetsError
     return [

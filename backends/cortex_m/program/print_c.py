@@ -10,10 +10,11 @@ from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.assembly import Assembly, assembled, register
 from tosaic.backends.cortex_m.program.branches import share_of
 from tosaic.backends.cortex_m.program.copied_rows import TOGETHER, copied_row
+from tosaic.backends.cortex_m.program.legal import any_iteration
 from tosaic.backends.cortex_m.program.list_scheduler import cycles_of
 from tosaic.backends.cortex_m.program.memory import constant_offsets, scratch_offsets, weights_of
 from tosaic.backends.cortex_m.program.ops import LOOKUP, OPS
-from tosaic.backends.cortex_m.program.overlap import overlaps
+from tosaic.backends.cortex_m.program.overlap import overlaps, relation
 from tosaic.backends.cortex_m.program.rewriting import accesses, parts_of, written_out
 from tosaic.backends.cortex_m.program.thumb import ThumbBlock, is_thumb, thumb
 from tosaic.backends.cortex_m.program.tree import (
@@ -24,6 +25,7 @@ from tosaic.backends.cortex_m.program.tree import (
     For,
     If,
     Instr,
+    Let,
     Op,
     Program,
     Reduce,
@@ -45,6 +47,8 @@ _FREE, _FREE_LOW = 10, 5
 """Registers that C has for values beside pointers and counters, and those that instructions of 16 bits reach."""
 _LOOP = 3
 """Instructions of an iteration of a loop of C."""
+_CALL = 20
+"""Instructions of a call that copies, beside its words."""
 _CONDITION = 2
 """Instructions of a condition of C, which takes half of a branch beside them."""
 _LONG = 32
@@ -78,8 +82,14 @@ class Printer:
 
     def _unit(self) -> str:
         tensors = [b for b in self.program.arguments if b.memory in ("in", "out")]
-        apart = "" if overlaps(self.program) else "restrict "
-        arguments = [f"{'const ' * (b.memory == 'in')}{_TYPES[b.dtype]} *{apart}{b.name}" for b in tensors]
+        names = {memory: [b.name for b in tensors if b.memory == memory] for memory in ("in", "out")}
+        meet = {
+            name for pair in overlaps(self.program) for name in (names["in"][pair.input], names["out"][pair.output])
+        }
+        arguments = [
+            f"{'const ' * (b.memory == 'in')}{_TYPES[b.dtype]} *{'restrict ' * (b.name not in meet)}{b.name}"
+            for b in tensors
+        ]
         lines = self._print(self.body, 1)
         return "\n".join(
             [
@@ -94,7 +104,7 @@ class Printer:
         )
 
     def _helpers(self) -> Iterable[str]:
-        values = (s.value for s in walk(self.body) if isinstance(s, Assign | Reduce))
+        values = (s.value for s in walk(self.body) if isinstance(s, Assign | Reduce | Let))
         names = {part.name for value in values for part in parts_of(value) if isinstance(part, Op)}
         high = [_FROM_HIGH] if any(b.memory == "h" for b in self.buffers.values()) else []
         return (*high, *(OPS[name].helper for name in sorted(names & set(OPS)) if OPS[name].helper))
@@ -127,6 +137,8 @@ class Printer:
                 then = self._times_over(share, partial(self._print, s.then, depth + 1))
                 otherwise = self._times_over(1 - share, partial(self._print, s.otherwise, depth + 1))
                 return [f"{pad}if ({conditions}) {{", *then, f"{pad}}} else {{", *otherwise, f"{pad}}}"]
+            case Let():
+                return self._let(s, depth)
             case For():
                 return self._loop(s, depth)
             case Assign() | Reduce():
@@ -137,11 +149,30 @@ class Printer:
                 raise RefusedError(f"{s.row.name} stands outside of a block")
         raise TypeError(s)
 
+    def _let(self, s: Let, depth: int) -> list[str]:
+        pad, branch = "  " * depth, self.pipeline.taken_branch / 2 if self.pipeline else 0
+        self._took(_CONDITION, _CONDITION + branch)
+        self._count(s)
+        self._loops[s.var] = any_iteration(s)
+        number = f"{pad}  const int32_t {s.var} = {self._value(s.value)};"
+        body = self._times_over(1, partial(self._print, s.body, depth + 2))
+        return [f"{pad}{{", number, f"{pad}  if ((uint32_t){s.var} < {s.extent}) {{", *body, f"{pad}  }}", f"{pad}}}"]
+
     def _words(self, s: For, pad: str) -> list[str]:
-        """C for a loop that copies several words at a time: they are read before any of them is written."""
+        """C for a loop that copies neighbors. Where the buffers may lie over each other, several words are read before
+        any of them is written; what may be copied to itself is not moved where it is."""
         target, source = copied_row(s, self.buffers)
         to, read = self._place(target), self._place(source)
-        together = TOGETHER // BYTES[self.buffers[target.buffer].dtype]
+        size = BYTES[self.buffers[target.buffer].dtype]
+        if (where := relation(self.program, source, target)) != "shifted":
+            bytes_copied = s.extent * size
+            self._took(_CALL + bytes_copied / 2, _CALL + bytes_copied / 4 * (1 + self._load))
+            to, read = (
+                self._place(Access(a.buffer, tuple(i.at({s.var: 0}) for i in a.index))) for a in (target, source)
+            )
+            condition = [f"{pad}if ({target.buffer} != {source.buffer})"] if where == "one place" else []
+            return [*condition, f"{pad}__builtin_memcpy(&{to}, &{read}, {bytes_copied});"]
+        together = TOGETHER // size
         whole, words = s.extent // together * together, TOGETHER // 4
         for times, moved in ((whole // together, words), (s.extent - whole, 1)):
             self._took(times * (_LOOP + 2 * moved), times * (_LOOP + moved * (1 + self._load)))
@@ -255,15 +286,16 @@ class Printer:
                 return OPS[v.name].c.format(*map(self._value, v.args))
         return str(v)
 
-    def _count(self, s: Assign | Reduce) -> None:
+    def _count(self, s: Assign | Reduce | Let) -> None:
         read = {str(a) for a in accesses(s.value) if not self.buffers[a.buffer].in_registers}
-        memory = len(read - self._read) + (not self.buffers[s.target.buffer].in_registers)
-        self._read |= read - {str(s.target)}
+        written = () if isinstance(s, Let) else (s.target,)
+        memory = len(read - self._read) + sum(not self.buffers[a.buffer].in_registers for a in written)
+        self._read |= read - {*map(str, written)}
         work = sum(
             OPS[part.name].instructions for part in parts_of(s.value) if isinstance(part, Op) and part.name in OPS
         )
         computed = max(1 - memory, work + isinstance(s, Reduce))
-        values = sum(self.buffers[a.buffer].in_registers for a in (*accesses(s.value), s.target))
+        values = sum(self.buffers[a.buffer].in_registers for a in (*accesses(s.value), *written))
         stacked = values * max(0.0, 1 - self._free / max(1, self._held))
         self._took(memory + computed + stacked, (memory + stacked) * self._load + computed)
 

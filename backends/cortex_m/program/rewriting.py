@@ -18,10 +18,12 @@ from tosaic.backends.cortex_m.program.tree import (
     LEAVES,
     Access,
     Alloc,
+    Around,
     Assign,
     For,
     If,
     Instr,
+    Let,
     Op,
     Program,
     Reduce,
@@ -88,6 +90,9 @@ def _with_children(s: Statement, change: Callable[[Statement], Statement]) -> St
         case Alloc():
             body = change(s.body)
             return s if body is s.body else Alloc(s.buffer, body)
+        case Let():
+            body = change(s.body)
+            return s if body is s.body else replace(s, body=body)
         case If():
             then, otherwise = change(s.then), change(s.otherwise)
             return s if then is s.then and otherwise is s.otherwise else If(s.conditions, then, otherwise)
@@ -141,21 +146,26 @@ def at(statement: Statement, values: Mapping[str, Affine | int]) -> Statement:
 def _with_own(s: Statement, change: Callable[[Access], Access]) -> Statement:
     """A statement with its own accesses changed, not those of statements inside; the same object where none is."""
 
-    def value(v: Value) -> Value:
-        if isinstance(v, Access):
-            return change(v)
-        if not isinstance(v, Op):
-            return v
-        args = tuple(map(value, v.args))
-        return v if all(map(operator.is_, args, v.args)) else Op(v.name, args)
-
     if isinstance(s, Assign | Reduce):
-        target, new = change(s.target), value(s.value)
+        target, new = change(s.target), value_with_accesses(s.value, change)
         return s if target is s.target and new is s.value else type(s)(target, new)
+    if isinstance(s, Let):
+        new = value_with_accesses(s.value, change)
+        return s if new is s.value else replace(s, value=new)
     if isinstance(s, Instr):
         operands = tuple(map(change, s.operands))
         return s if all(map(operator.is_, operands, s.operands)) else replace(s, operands=operands)
     return s
+
+
+def value_with_accesses(v: Value, change: Callable[[Access], Access]) -> Value:
+    """A value with every access changed; the same object where none is."""
+    if isinstance(v, Access):
+        return change(v)
+    if not isinstance(v, Op):
+        return v
+    args = tuple(value_with_accesses(arg, change) for arg in v.args)
+    return v if all(map(operator.is_, args, v.args)) else Op(v.name, args)
 
 
 def _at(numbers: tuple[Affine, ...], values: Mapping[str, Affine | int]) -> tuple[Affine, ...]:
@@ -245,13 +255,14 @@ def window_bounds(instr: Instr, formal: str) -> tuple[int, int]:
 
 def touches(statement: Statement) -> Iterator[tuple[How, Access]]:
     """Every access below, and how, in order; of instructions, the starts of their windows."""
-    leaves = (s for s in walk(statement) if isinstance(s, LEAVES))
-    return chain.from_iterable(map(own_touches, leaves))
+    return chain.from_iterable(map(own_touches, walk(statement)))
 
 
 @remembered
 def own_touches(s: Statement) -> tuple[tuple[How, Access], ...]:
-    """Those of a statement that holds no others; none of another one."""
+    """Those of a statement itself, not of what it holds."""
+    if isinstance(s, Let):
+        return tuple(("read", access) for access in accesses(s.value))
     if isinstance(s, Assign | Reduce):
         how, value = reduced(s)
         return (*(("read", access) for access in accesses(value)), (how, s.target))
@@ -287,10 +298,11 @@ def _args(value: Value, prefix: str) -> tuple[Value, ...]:
 @remembered
 def tables_of(statement: Statement) -> frozenset[str]:
     """The names of buffers in which values say what is read."""
-    if not isinstance(statement, Assign | Reduce):
-        return frozenset().union(*map(tables_of, children(statement)))
+    inside = frozenset[str]().union(*map(tables_of, children(statement)))
+    if not isinstance(statement, Assign | Reduce | Let):
+        return inside
     found = (part for part in parts_of(statement.value) if isinstance(part, Op) and part.name == LOOKUP)
-    return frozenset(part.args[0].buffer for part in found if isinstance(part.args[0], Access))
+    return inside.union(part.args[0].buffer for part in found if isinstance(part.args[0], Access))
 
 
 @remembered
@@ -312,7 +324,7 @@ def own_buffers(statement: Statement) -> set[str]:
     return {buffer.name for buffer in allocated(statement)}
 
 
-def around_of(inner: Statement, outer: Statement) -> tuple[For | If, ...] | None:
+def around_of(inner: Statement, outer: Statement) -> tuple[Around, ...] | None:
     """The loops and conditions around a statement in another one, outermost first; None where it does not stand there.
 
     Of an `If`, only what its `then` holds has it around.
@@ -323,7 +335,7 @@ def around_of(inner: Statement, outer: Statement) -> tuple[For | If, ...] | None
         return None
     for child in children(outer):
         if (found := around_of(inner, child)) is not None:
-            own = (outer,) if isinstance(outer, For) or (isinstance(outer, If) and child is outer.then) else ()
+            own = (outer,) if isinstance(outer, For | Let) or (isinstance(outer, If) and child is outer.then) else ()
             return (*own, *found)
     return None
 
@@ -334,8 +346,8 @@ def stands_in(inner: Statement, outer: Statement) -> bool:
 
 
 def under(
-    statement: Statement, outside: tuple[For | If, ...] = (), name: str = ""
-) -> Iterator[tuple[Statement, tuple[For | If, ...]]]:
+    statement: Statement, outside: tuple[Around, ...] = (), name: str = ""
+) -> Iterator[tuple[Statement, tuple[Around, ...]]]:
     """Every statement, with the loops and conditions around it, as `around_of` has them.
 
     Args:
@@ -348,7 +360,7 @@ def under(
     if isinstance(statement, LEAVES):
         return
     match statement:
-        case For():
+        case For() | Let():
             yield from under(statement.body, (*outside, statement), name)
         case If():
             yield from under(statement.then, (*outside, statement), name)
@@ -365,7 +377,7 @@ def without_unread(program: Program) -> Program:
     return replace(program, arguments=kept)
 
 
-def loops_of(around: tuple[For | If, ...]) -> tuple[For, ...]:
+def loops_of(around: tuple[Around, ...]) -> tuple[For, ...]:
     """The loops among what stands around a statement."""
     return tuple(s for s in around if isinstance(s, For))
 
@@ -381,6 +393,8 @@ def _written_out(s: Statement, values: Mapping[str, int]) -> Statement:
             return seq(*(_written_out(s.body, {**values, s.var: position}) for position in s.positions))
         case If():
             s = replace(s, conditions=_at(s.conditions, values))
+        case Let():
+            s = _with_own(s, lambda a: Access(a.buffer, _at(a.index, values)))
         case Assign() | Reduce() | Instr():
             return at(s, values)
     return _with_children(s, lambda part: _written_out(part, values))

@@ -15,6 +15,7 @@ from tosaic.backends.cortex_m.program.tree import (
     For,
     If,
     Kind,
+    Let,
     Op,
     Program,
     Reduce,
@@ -28,6 +29,7 @@ _BUFFER = re.compile(r"(\w+): (\w+)\[([\d, ]*)\] in (\w+)")
 _LOOP = re.compile(r"(for|unroll) (\w+) < (\d+)(?: by (\d+))?(, the last one early)?:")
 _NOTHING: Statement = Seq(())
 _IF = re.compile(r"if (.*):")
+_LET = re.compile(r"let (\w+) < (\d+) be (.*):")
 
 
 def parse_statement(text: str) -> Assign | Reduce:
@@ -131,6 +133,9 @@ def _body(lines: list[str], depth: int) -> Statement:
             body = _body(lines, depth + 1)
             marked: Kind = "unroll" if kind == "unroll" else "each"
             found.append(For(var, int(extent), body, int(step or 1), bool(early), marked))
+        elif (number := _LET.fullmatch(line)) is not None:
+            body = _body(lines, depth + 1)
+            found.append(Let(number[1], _value(_expression(number[3])), int(number[2]), body))
         elif (condition := _IF.fullmatch(line)) is not None:
             conditions = tuple(_affine(_expression(c.removesuffix(">= 0"))) for c in condition[1].split(" and "))
             then, otherwise = _body(lines, depth + 1), _NOTHING
@@ -170,6 +175,9 @@ def _listed(statement: Statement, depth: int) -> list[str]:
             conditions = " and ".join(f"{condition} >= 0" for condition in statement.conditions)
             then, otherwise = (_listed(s, depth + 1) for s in (statement.then, statement.otherwise))
             return [f"{pad}if {conditions}:", *then, *([f"{pad}else:", *otherwise] if otherwise else [])]
+        case Let():
+            head = f"{pad}let {statement.var} < {statement.extent} be {statement.value}:"
+            return [head, *_listed(statement.body, depth + 1)]
         case For():
             by = f" by {statement.step}" if statement.step > 1 else ""
             early = ", the last one early" if statement.early else ""

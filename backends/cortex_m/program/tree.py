@@ -154,6 +154,21 @@ class If:
 
 
 @dataclass(frozen=True)
+class Let:
+    """`var` is a number that is computed here; the body runs if that is 0 or more, and less than `extent`."""
+
+    var: str
+    value: Value
+    extent: int
+    body: Statement
+
+    @property
+    def last(self) -> int:
+        """The greatest value of `var` in the body."""
+        return self.extent - 1
+
+
+@dataclass(frozen=True)
 class Assign:
     target: Access
     value: Value
@@ -214,7 +229,9 @@ class Seq:
     body: tuple[Statement, ...]
 
 
-Statement: TypeAlias = "For | If | Assign | Reduce | Alloc | Instr | Seq"
+Statement: TypeAlias = "For | If | Let | Assign | Reduce | Alloc | Instr | Seq"
+Around: TypeAlias = For | If | Let
+"""What says how often, and at what numbers, the statements inside are executed."""
 LEAVES = (Assign, Reduce, Instr)
 """Statements that hold no others."""
 
@@ -281,7 +298,7 @@ def holds(dtype: str, other: str) -> bool:
 
 def children(statement: Statement) -> tuple[Statement, ...]:
     match statement:
-        case For() | Alloc():
+        case For() | Let() | Alloc():
             return (statement.body,)
         case If():
             return (statement.then, statement.otherwise)
@@ -324,6 +341,8 @@ def names_in(statement: Statement) -> frozenset[str]:
             return names_in(statement.body) | {statement.buffer.name}
         case Seq():
             return frozenset().union(*map(names_in, statement.body))
+        case Let(var=own):
+            return names_in(statement.body) | {own, *_names_of(statement.value)}
         case If():
             told = {name for condition in statement.conditions for name, _ in condition.terms}
             return names_in(statement.then) | names_in(statement.otherwise) | told

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ from tosaic.backends.cortex_m.footprint import ArrayAccess, Place, Walk
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.branches import share_of
 from tosaic.backends.cortex_m.program.ops import LOOKUP
-from tosaic.backends.cortex_m.program.rewriting import accesses, meaning_of, nest_of, parts_of, touches
+from tosaic.backends.cortex_m.program.rewriting import accesses, at, meaning_of, nest_of, parts_of, touches
 from tosaic.backends.cortex_m.program.tree import (
     BYTES,
     Access,
@@ -22,9 +22,11 @@ from tosaic.backends.cortex_m.program.tree import (
     For,
     If,
     Instr,
+    Let,
     Op,
     Program,
     Reduce,
+    Seq,
     Statement,
     children,
 )
@@ -92,8 +94,8 @@ def _beside(
 
 def _executed(
     s: Statement, loops: tuple[For, ...], shares: _Shares
-) -> Iterator[tuple[Assign | Reduce | Instr, tuple[For, ...], _Shares]]:
-    """The statements that are no loops, with those around them."""
+) -> Iterator[tuple[Assign | Reduce | Instr | Let, tuple[For, ...], _Shares]]:
+    """The statements that are no loops, with those around them; of a `Let`, what its number is computed from."""
     match s:
         case For():
             yield from _executed(s.body, (*loops, s), shares)
@@ -103,6 +105,9 @@ def _executed(
             inner = next(named, "")
             for branch, part in ((s.then, share), (s.otherwise, 1 - share)):
                 yield from _executed(branch, loops, {**shares, inner: shares.get(inner, 1.0) * part})
+        case Let():
+            yield replace(s, body=Seq(())), loops, shares
+            yield from _executed(at(s.body, {s.var: _spread(s, loops)}), loops, shares)
         case Assign() | Reduce() | Instr():
             yield s, loops, shares
         case _:
@@ -110,11 +115,17 @@ def _executed(
                 yield from _executed(child, loops, shares)
 
 
+def _spread(s: Let, loops: Sequence[For]) -> Affine:
+    """A number that goes through all of its range as the inner of some loops iterates."""
+    inner = next((f for f in reversed(loops) if f.iterations > 1), None)
+    return Affine() if inner is None else Affine.of(inner.var) * max(1, s.extent // (inner.iterations * inner.step))
+
+
 def _moved(program: Program, s: Statement, loops: Sequence[For]) -> dict[Access, Affine]:
     """By what is looked up where constants alone say: how far that moves on with the iterations of the loops that count
     these. It goes through all of the last dimension."""
     found = dict[Access, Affine]()
-    for part in parts_of(s.value) if isinstance(s, Assign | Reduce) else ():
+    for part in parts_of(s.value) if isinstance(s, Assign | Reduce | Let) else ():
         match part:
             case Op(name=name, args=(Access() as table, value)) if name == LOOKUP:
                 read, length = list(accesses(value)), program.buffers[table.buffer].shape[-1]

@@ -8,7 +8,7 @@ from tosaic.backends.cortex_m.program.legal import bounds_of
 from tosaic.backends.cortex_m.program.primitives.loops import plain, renamed, with_loop
 from tosaic.backends.cortex_m.program.rewriting import mapped_down, under
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive, fresh
-from tosaic.backends.cortex_m.program.tree import For, If, Program, RefusedError, Statement
+from tosaic.backends.cortex_m.program.tree import Around, If, Program, RefusedError, Statement
 
 
 @PRIMITIVES.register
@@ -32,7 +32,7 @@ class Decide(Primitive):
             raise RefusedError(f"no condition in `{loop.var}` is decided")
         return with_loop(program, loop, replace(loop, body=body))
 
-    def _known(self, s: If, around: tuple[For | If, ...]) -> bool | None:
+    def _known(self, s: If, around: tuple[Around, ...]) -> bool | None:
         """Whether a condition holds; None where that depends on the iteration."""
         bounds = [bounds_of(condition, around) for condition in s.conditions]
         if all(low >= 0 for low, _ in bounds):

@@ -10,11 +10,10 @@ import numpy as np
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.host import Derive, Pack
 from tosaic.backends.cortex_m.program.interpret import packed
-from tosaic.backends.cortex_m.program.legal import uses
+from tosaic.backends.cortex_m.program.legal import any_iteration, uses
 from tosaic.backends.cortex_m.program.primitives.dims import dimension, not_held, relaid
 from tosaic.backends.cortex_m.program.primitives.loops import plain, with_loop
 from tosaic.backends.cortex_m.program.rewriting import (
-    loops_of,
     own_buffers,
     own_touches,
     stands_in,
@@ -28,6 +27,8 @@ from tosaic.backends.cortex_m.program.tree import (
     Access,
     Buffer,
     For,
+    If,
+    Let,
     Op,
     Program,
     Reduce,
@@ -103,9 +104,9 @@ def read_by_loops(program: Program, b: Buffer) -> None:
 
 
 def uses_of(program: Program, name: str) -> list[tuple[Access, tuple[For, ...]]]:
-    """The accesses of a buffer, each with the loops around it."""
+    """The accesses of a buffer, each with the loops around it, those over all numbers that a `Let` may give, too."""
     return [
-        (access, loops_of(outside))
+        (access, tuple(any_iteration(f) if isinstance(f, Let) else f for f in outside if not isinstance(f, If)))
         for s, outside in under(program.body, name=name)
         for _, access in own_touches(s)
         if access.buffer == name

@@ -8,14 +8,23 @@ from dataclasses import replace
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.host import Pack
 from tosaic.backends.cortex_m.program.legal import bounds_of
-from tosaic.backends.cortex_m.program.rewriting import held_by, mapped, seq, tables_of, with_accesses
+from tosaic.backends.cortex_m.program.rewriting import (
+    held_by,
+    mapped,
+    seq,
+    tables_of,
+    value_with_accesses,
+    with_accesses,
+)
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive
 from tosaic.backends.cortex_m.program.tree import (
     Access,
     Alloc,
+    Around,
     Buffer,
     For,
     If,
+    Let,
     Program,
     RefusedError,
     Seq,
@@ -28,7 +37,7 @@ _Index = tuple[Affine, ...]
 
 
 def relaid(
-    program: Program, name: str, shape: tuple[int, ...], index: Callable[[_Index, tuple[For | If, ...]], _Index]
+    program: Program, name: str, shape: tuple[int, ...], index: Callable[[_Index, tuple[Around, ...]], _Index]
 ) -> Program:
     """A buffer with other dimensions; `index` makes the new index of an access, given what stands around it.
 
@@ -40,19 +49,25 @@ def relaid(
         raise RefusedError(f"values say what is read of {name}")
     new = replace(program.buffers[name], shape=shape)
 
-    def visit(s: Statement, around: tuple[For | If, ...]) -> Statement:
+    def moved(a: Access, around: tuple[Around, ...]) -> Access:
+        return Access(name, index(a.index, around)) if a.buffer == name else a
+
+    def visit(s: Statement, around: tuple[Around, ...]) -> Statement:
         if name not in names_in(s):
             return s
         match s:
             case For():
                 return replace(s, body=visit(s.body, (*around, s)))
+            case Let():
+                value = value_with_accesses(s.value, lambda a: moved(a, around))
+                return Let(s.var, value, s.extent, visit(s.body, (*around, s)))
             case If():
                 return If(s.conditions, visit(s.then, (*around, s)), visit(s.otherwise, around))
             case Alloc():
                 return Alloc(new if s.buffer.name == name else s.buffer, visit(s.body, around))
             case Seq():
                 return seq(*(visit(part, around) for part in s.body))
-        return with_accesses(s, lambda a: Access(name, index(a.index, around)) if a.buffer == name else a)
+        return with_accesses(s, lambda a: moved(a, around))
 
     arguments = tuple(new if b.name == name else b for b in program.arguments)
     return replace(program, arguments=arguments, body=visit(program.body, ()))
@@ -115,7 +130,7 @@ class DivideDim(Primitive):
         if not 1 < factor < b.shape[dimension(b, dim)] or b.shape[dim] % factor:
             raise RefusedError(f"{factor} does not divide dimension {dim} of {b.name}{list(b.shape)}")
 
-        def divided(index: _Index, around: tuple[For | If, ...]) -> _Index:
+        def divided(index: _Index, around: tuple[Around, ...]) -> _Index:
             i = index[dim]
             quotient = Affine(tuple((n, f // factor) for n, f in i.terms if f % factor == 0), i.const // factor)
             rest = Affine(tuple((n, f) for n, f in i.terms if f % factor), i.const % factor)

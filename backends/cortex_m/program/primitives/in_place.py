@@ -25,6 +25,7 @@ from tosaic.backends.cortex_m.program.tree import (
     BYTES,
     Access,
     Alloc,
+    Around,
     Assign,
     Buffer,
     For,
@@ -98,7 +99,7 @@ def _does(row: Row) -> tuple[object, ...]:
     return row.lanes, row.meaning, row.formals, row.apart, row.gathers, row.inner, row.dense
 
 
-def _scope_of(program: Program, b: Buffer) -> tuple[Alloc, tuple[For | If, ...]]:
+def _scope_of(program: Program, b: Buffer) -> tuple[Alloc, tuple[Around, ...]]:
     """Where a buffer lives, and what stands around that.
 
     Raises:
@@ -135,7 +136,7 @@ class _Copy(NamedTuple):
         values = {f.var: i for f, i in zip(self.loops, access.index, strict=True) if f is not None}
         return Access(self.source.buffer, tuple(i.at(values) for i in self.source.index))
 
-    def inside(self, source: Buffer, last: Sequence[int], around: Sequence[For | If]) -> tuple[Affine, ...]:
+    def inside(self, source: Buffer, last: Sequence[int], around: Sequence[Around]) -> tuple[Affine, ...]:
         """What must hold so that all elements lie in the source, and what is read up to `last` too."""
         made = [f for f in self.loops if f is not None]
         worst = (c.at({f.var: 0 if c[f.var] >= 0 else f.last for f in made}) for c in self.conditions)
@@ -170,7 +171,7 @@ def _copy_of(maker: Statement, b: Buffer) -> _Copy:
     return _Copy(b.name, tuple(along), conditions, copy.value)
 
 
-def _reached(users: Sequence[Statement], around: tuple[For | If, ...], b: Buffer) -> list[int]:
+def _reached(users: Sequence[Statement], around: tuple[Around, ...], b: Buffer) -> list[int]:
     """The last element along each dimension that is read.
 
     Raises:

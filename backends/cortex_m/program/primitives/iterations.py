@@ -15,6 +15,7 @@ from tosaic.backends.cortex_m.program.tree import (
     For,
     If,
     Instr,
+    Let,
     Program,
     Reduce,
     RefusedError,
@@ -32,7 +33,7 @@ class Block(Primitive):
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         loop = plain(program.loop(str(arguments[0])))
-        if any(isinstance(s, Assign | Reduce | If) for s in walk(loop.body)):
+        if any(isinstance(s, Assign | Reduce | If | Let) for s in walk(loop.body)):
             raise RefusedError(f"`{loop.var}` holds what is no instruction: select some first")
         if any(isinstance(s, For) and s.kind == "block" for s in walk(loop.body)):
             raise RefusedError(f"`{loop.var}` holds a block")
@@ -81,7 +82,9 @@ class HardwareLoop(Primitive):
             raise RefusedError(
                 f"the last iteration of `{loop.var}` starts early, and pointers move on by as much each iteration"
             )
-        if any(isinstance(s, Assign | Reduce | If) for s in inside) or not any(isinstance(s, Instr) for s in inside):
+        if any(isinstance(s, Assign | Reduce | If | Let) for s in inside) or not any(
+            isinstance(s, Instr) for s in inside
+        ):
             raise RefusedError(f"`{loop.var}` holds what is no instruction: select some first")
         outside = around_of(loop, program.body) or ()
         if any(isinstance(s, For) and s.kind in BLOCKS for s in (*inside, *outside)):

@@ -23,6 +23,7 @@ from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Prim
 from tosaic.backends.cortex_m.program.tree import (
     Access,
     Alloc,
+    Around,
     Assign,
     Buffer,
     For,
@@ -153,7 +154,7 @@ def _only_adds(loop: For, adds: Mapping[int, Statement], staged: set[str]) -> No
 
 
 def _values(
-    s: Statement, last: For, around: tuple[For | If, ...], values: Mapping[str, int]
+    s: Statement, last: For, around: tuple[Around, ...], values: Mapping[str, int]
 ) -> Iterator[Mapping[str, int]]:
     """The values of the loops from a statement down to `last` for which conditions hold.
 

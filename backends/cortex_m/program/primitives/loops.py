@@ -25,6 +25,7 @@ from tosaic.backends.cortex_m.program.tree import (
     Alloc,
     For,
     If,
+    Let,
     Program,
     RefusedError,
     Seq,
@@ -62,7 +63,7 @@ def renamed(program: Program, statement: Statement, suffix: str) -> Statement:
         return found
 
     for s in walk(statement):
-        if isinstance(s, For) and s.var not in loops:
+        if isinstance(s, For | Let) and s.var not in loops:
             loops[s.var] = new(s.var)
     for name in sorted(own_buffers(statement)):
         buffers[name] = new(name)
@@ -74,6 +75,8 @@ def renamed(program: Program, statement: Statement, suffix: str) -> Statement:
             case For():
                 ahead = buffers.get(s.ahead, s.ahead) if isinstance(s.ahead, str) else s.ahead
                 return replace(s, var=loops[s.var], ahead=ahead)
+            case Let():
+                return replace(s, var=loops[s.var])
             case Alloc():
                 return replace(s, buffer=replace(s.buffer, name=buffers[s.buffer.name]))
         return s

@@ -26,10 +26,9 @@ from tosaic.backends.cortex_m.program.tree import (
     BYTES,
     Access,
     Alloc,
+    Around,
     Assign,
     Buffer,
-    For,
-    If,
     Instr,
     Op,
     Program,
@@ -183,7 +182,7 @@ class Uniform(Primitive):
         if b.memory != "const" or not b.shape or b.name in tables_of(loop):
             raise RefusedError(f"{b.name} is no constant of several numbers")
         outside = around_of(loop, program.body) or ()
-        reads = list[tuple[Access, tuple[For | If, ...]]]()
+        reads = list[tuple[Access, tuple[Around, ...]]]()
         for s, around in under(loop, outside):
             reads += [(access, around) for _, access in own_touches(s) if access.buffer == b.name]
         if not reads:

@@ -16,6 +16,7 @@ from tosaic.backends.cortex_m.program.tree import (
     BYTES,
     Access,
     Alloc,
+    Around,
     Assign,
     Buffer,
     For,
@@ -142,7 +143,7 @@ class _ReducedWindows:
     elements: Mapping[tuple[int, int], Access]
 
     @staticmethod
-    def of(program: Program, b: Buffer, maker: Statement, around: tuple[For | If, ...]) -> _ReducedWindows:
+    def of(program: Program, b: Buffer, maker: Statement, around: tuple[Around, ...]) -> _ReducedWindows:
         """Those of a buffer, given what makes it.
 
         Raises:
@@ -200,7 +201,7 @@ class _ReducedWindows:
 class _ReductionReader:
     """Collects what each vector of a buffer is reduced from."""
 
-    def __init__(self, program: Program, b: Buffer, around: tuple[For | If, ...]) -> None:
+    def __init__(self, program: Program, b: Buffer, around: tuple[Around, ...]) -> None:
         self.program, self.b, self.around = program, b, around
         self.found: dict[tuple[int, ...], list[Access]] = {}
         self.begun: dict[tuple[int, ...], int] = {}

@@ -25,6 +25,7 @@ from tosaic.backends.cortex_m.program.tree import (
     Assign,
     Buffer,
     For,
+    Let,
     Program,
     Reduce,
     RefusedError,
@@ -157,5 +158,5 @@ def _busy(idle: Set[str], s: Statement) -> Statement:
     """A statement, or none where it uses such buffers, or holds nothing."""
     if isinstance(s, Assign | Reduce) and any(a.buffer in idle for _, a in touches(s)):
         return seq()
-    nothing = isinstance(s, For | Alloc) and s.body == seq()
+    nothing = isinstance(s, For | Let | Alloc) and s.body == seq()
     return seq() if nothing else seq(*s.body) if isinstance(s, Seq) else s

@@ -49,6 +49,8 @@ def test_each_sketch_has_a_schedule_on_each_core(shipped):
         "average pool",
         "reduction",
         "resize",
+        "rows read",
+        "rows written",
     }
     found = {f"{core.name} {name}" for core in (CORTEX_M4, CORTEX_M3) for name in names}
     found |= {f"{CORTEX_M4.name} {name}" for name in ("float conv2d", "float depthwise")}
@@ -66,6 +68,8 @@ def test_each_sketch_has_a_schedule_on_each_core(shipped):
         "rows",
         "vectors",
         "movement",
+        "rows read",
+        "rows written",
         "tiled",
         "walked",
         "stepped",

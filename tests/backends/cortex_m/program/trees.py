@@ -298,8 +298,8 @@ for x < 4:
   for n < 4:
     out[x, n] = sat8(scale32(S[x, n], multiplier[n], shift[n]) + zero)
 """
-_LARGE = {"multiplier": (1 << 30, (1 << 31) - 1), "shift": (34, 37)}
-"""What a RESCALE takes."""
+_LARGE = {"multiplier": (1 << 30, (1 << 31) - 1), "shift": (34, 37), "indices": (0, 40)}
+"""What a RESCALE takes, and what names rows."""
 
 
 def arrays_of(program: Program) -> dict[str, np.ndarray]:
