@@ -193,7 +193,10 @@ def with_constants_in(name: str, target: Target, shared: bool = False) -> Layout
     constants = _memory_of(target, name)
     arena = tuple(memory for memory in target.layout.arena if shared or memory.name != name)
     if not arena:
-        raise Error(f"`{name}` is all the memory that the arena of `{target.name}` has", hint="another memory")
+        raise Error(
+            f"`{name}` is all the memory that the arena of `{target.name}` has",
+            hint=f"another memory; with --arena {name}, too, it holds both",
+        )
     return replace(target.layout, constants=constants, arena=arena)
 
 
@@ -204,7 +207,7 @@ def _written_memory(target: Target, name: str) -> Memory:
         raise Error(
             f"`{name}` of `{target.name}` cannot hold the arena",
             why="the target has it for what is only read",
-            hint=", ".join(dict.fromkeys(each.name for each in written)),
+            hint=", ".join(each.name for each in target.layout.arena),
         )
     return memory
 
