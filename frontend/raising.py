@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
+from torch.nn.utils.fusion import fuse_conv_bn_weights
 
 from tosaic.frontend.canonical import TRANSPOSES, arguments, is_random
 from tosaic.frontend.lowerings.op_quantization import Weighted
@@ -23,6 +24,7 @@ aten = torch.ops.aten
 _FIRST: dict[Any, Any] = {
     aten.native_layer_norm.default: aten.layer_norm.default,
 }
+_BATCH_NORM = aten._native_batch_norm_legit_no_training.default
 _LIMITS: dict[Any, float] = {aten.maximum.default: -torch.inf, aten.minimum.default: torch.inf}
 _RENAMED: dict[Any, Any] = {aten._adaptive_avg_pool2d.default: aten.adaptive_avg_pool2d.default}
 
@@ -33,6 +35,7 @@ def raise_core_aten(module: GraphModule) -> None:
     What is computed from parameters alone, or from nothing, becomes a buffer, and what is computed of a place alone a
     table; masks of attention become finite.
     """
+    _fold_parameters(module, _behind_batch_norms(module))
     for node in list(module.graph.nodes):
         rewrite = _REWRITES.get(node.target)
         if rewrite:
@@ -51,11 +54,27 @@ def raise_core_aten(module: GraphModule) -> None:
     module.recompile()
 
 
-def _fold_parameters(module: GraphModule) -> None:
+def _behind_batch_norms(module: GraphModule) -> set[Node]:
+    """What weights, biases, means and variances of batch norms are computed from."""
+    norms = [node for node in module.graph.nodes if node.target is _BATCH_NORM]
+    found, left = set[Node](), [one for node in norms for one in arguments(node)[1:5] if isinstance(one, Node)]
+    while left:
+        if (node := left.pop()) not in found:
+            found.add(node)
+            left += node.all_input_nodes
+    return found
+
+
+def _fold_parameters(module: GraphModule, only: Container[Node] | None = None) -> None:
+    """Compute what parameters alone say.
+
+    Args:
+        only: nodes of which others are left.
+    """
     several: dict[Node, Any] = {}  # results of nodes that have more than one
     for node in list(module.graph.nodes):
         sources = node.all_input_nodes
-        if node.op != "call_function" or is_random(node):
+        if node.op != "call_function" or is_random(node) or (only is not None and node not in only):
             continue
         if any(source.op != "get_attr" and source not in several for source in sources):
             continue
@@ -142,13 +161,26 @@ def _mm(module: GraphModule, node: Node) -> None:
 
 
 def _batch_norm(module: GraphModule, node: Node) -> None:
-    """y = x * a + c: part of a linear layer before it, else a depthwise convolution of 1x1, else a product and a sum.
-
-    One behind a convolution is left to PT2E, which makes it a part of that.
-    """
+    """y = x * a + c: part of a convolution or a linear layer before it, else a depthwise convolution of 1x1, else a
+    product and a sum."""
     x, *given, _momentum, epsilon = arguments(node)
+    if any(isinstance(one, Node) and one.op != "get_attr" for one in given):
+        _computed_batch_norm(module, node)
+        return
     weight, bias, mean, variance = (parameter(module, one) if isinstance(one, Node) else None for one in given)
-    if mean is None or variance is None or not _only_first(node) or _is_fusible(x):
+    if mean is None or variance is None or not _only_first(node):
+        return
+    if _is_fusible(x):
+        image, matrix, *rest = arguments(x)
+        before = parameter(module, rest[0]) if rest and rest[0] is not None else None
+        norm = (mean, variance, epsilon, weight, bias, _weight_axis(x) == 1)
+        fused = fuse_conv_bn_weights(parameter(module, matrix), before, *norm)
+        made = [
+            add_buffer(module, node, values.detach(), name)
+            for values, name in zip(fused, ("weight", "bias"), strict=True)
+        ]
+        for user in list(node.users):
+            _replace(module, user, x.target, (image, *made, *rest[1:]))
         return
     scale = torch.rsqrt(variance + epsilon) * (1.0 if weight is None else weight)
     offset = -mean * scale + (0.0 if bias is None else bias)
@@ -175,12 +207,47 @@ def _batch_norm(module: GraphModule, node: Node) -> None:
             _replace(module, user, aten.add.Tensor, (product, buffer("bias", offset.reshape(shape))))
 
 
-def _is_fusible(node: Node) -> bool:
-    """Whether PT2E makes a batch norm behind a node a part of it: a convolution, but no transposed one in groups."""
+def _computed_batch_norm(module: GraphModule, node: Node) -> None:
+    """(x - mean) / sqrt(variance + epsilon) * weight + bias, of which some are computed from inputs."""
+    x, weight, bias, mean, variance, _momentum, epsilon = arguments(node)
+    if not isinstance(mean, Node) or not isinstance(variance, Node) or not _only_first(node):
+        return
+    result = node.meta["val"][0]
+
+    def made(target: Any, *args: Any) -> Node:
+        found = module.graph.call_function(target, args)
+        of = [one.meta["val"] if isinstance(one, Node) else one for one in args]
+        found.meta = {**node.meta, "val": target(*of)}
+        return found
+
+    def spread(one: Node) -> Node:
+        return made(aten.reshape.default, one, [1, -1, *(1,) * (result.ndim - 2)])
+
+    with module.graph.inserting_before(node):
+        scale = made(aten.rsqrt.default, made(aten.add.Tensor, variance, epsilon))
+        scale = scale if weight is None else made(aten.mul.Tensor, scale, weight)
+        normal = made(aten.mul.Tensor, made(aten.sub.Tensor, x, spread(mean)), spread(scale))
+        normal = normal if bias is None else made(aten.add.Tensor, normal, spread(bias))
+    for user in list(node.users):
+        user.replace_all_uses_with(normal)
+        module.graph.erase_node(user)
+
+
+def _weight_axis(node: Node) -> int | None:
+    """The axis of the output channels in the weights of a convolution; None of any other node."""
     op = op_quantization(node)
-    if not isinstance(op, Weighted) or op.result_axis == -1:
+    return op.weight_axis if isinstance(op, Weighted) and op.result_axis != -1 else None
+
+
+def _is_fusible(node: Node) -> bool:
+    """Whether a batch norm behind a node is a part of it: a convolution by parameters that nothing else reads, but no
+    transposed one in groups."""
+    axis = _weight_axis(node)
+    if axis is None or len(node.users) > 1:
         return False
-    return op.weight_axis == 0 or len(arguments(node)) <= 6 or arguments(node)[6] == 1
+    if any(isinstance(one, Node) and one.op != "get_attr" for one in arguments(node)[1:3]):
+        return False
+    return axis == 0 or len(arguments(node)) <= 6 or arguments(node)[6] == 1
 
 
 def _transposed(node: Node) -> Node | None:
@@ -202,5 +269,5 @@ _REWRITES: dict[Any, Callable[[GraphModule, Node], None]] = {
     aten.mm.default: _mm,
     aten.matmul.default: _mm,
     aten.div.Tensor: _division,
-    aten._native_batch_norm_legit_no_training.default: _batch_norm,
+    _BATCH_NORM: _batch_norm,
 }
