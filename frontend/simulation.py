@@ -34,14 +34,23 @@ def run_float_on(
         states: the last inputs of the first call, of which the samples then hold none; each further call takes the last
             results of the one before it.
     """
-    module = (model.program if isinstance(model, Capture) else model).module()
+    program = model.program if isinstance(model, Capture) else model
+    module, types = program.module(), _input_types(program)
 
     def call(inputs: Sequence[np.ndarray | torch.Tensor]) -> list[np.ndarray | torch.Tensor]:
-        return [leaf for leaf in tree_leaves(module(*map(torch.as_tensor, inputs))) if isinstance(leaf, torch.Tensor)]
+        given = (torch.as_tensor(one).to(dtype) for one, dtype in zip(inputs, types, strict=True))
+        return [leaf for leaf in tree_leaves(module(*given)) if isinstance(leaf, torch.Tensor)]
 
     with torch.no_grad():
         results = [given for _, given in in_sequence(call, samples, states)]
     return [[np.asarray(tensor) for tensor in result] for result in results]
+
+
+def _input_types(program: ExportedProgram) -> list[torch.dtype]:
+    """The types of a program's inputs, of which firmware takes int64 as int32."""
+    names = program.graph_signature.user_inputs
+    known = {node.name: node.meta["val"] for node in program.graph.nodes if node.op == "placeholder"}
+    return [known[str(name)].dtype for name in names]
 
 
 def save_float(capture: Capture, path: Path) -> None:

@@ -109,6 +109,17 @@ def test_a_weight_that_is_computed_from_parameters_is_quantized_as_one():
     assert not any("batch_norm" in str(node.target) for node in program.graph.nodes)
 
 
+def test_the_float_model_takes_indices_as_firmware_does():
+    class Masked(nn.Module):
+        def forward(self, mask):
+            return mask.float() * 2
+
+    given = (torch.tensor([[1, 0, 3]]),)
+    program = canonical(torch.export.export(Masked(), given))
+    (result,) = run_float(program, [given[0].numpy().astype(np.int32)])
+    np.testing.assert_array_equal(result, [[2, 0, 6]])
+
+
 def test_softmax_has_the_scale_of_its_range(quantized):
     (softmax,) = [args for name, args in quantizers(quantized) if "softmax" in name]
     assert softmax[0] <= 1 / 255 and softmax[1] == -128
