@@ -163,6 +163,7 @@ def lifetimes(program: CallSequence) -> dict[str, tuple[int, int]]:
         touch(copy.target, copy.before)
     for interface in (*program.outputs, *program.states):
         touch(interface.buffer, len(program.calls))
+    spans |= {name: (-1, len(program.calls)) for name in values_of_windows(program) if name in spans}
     return spans
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tosaic.backends.boards import MPS3_AN547
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
-from tosaic.backends.cortex_m.kernel import KernelSource, Overlap
+from tosaic.backends.cortex_m.kernel import Fed, KernelSource, Overlap
 from tosaic.backends.firmware import placing
 from tosaic.backends.firmware.memory_plan import MemoryPlan, plan_memory
 from tosaic.backends.firmware.placing import ALIGNMENT, PlacedBlock
@@ -193,6 +193,16 @@ def test_an_input_that_lives_on_is_not_overwritten():
     calls = [kernel("x", "a", in_place=[Overlap(0, 0)]), kernel(["x", "a"], "y")]
     plan = plan_memory(program({"x": 160, "a": 160, "y": 160}, calls), board(1 << 20))
     assert plan.placements["x"].offset != plan.placements["a"].offset
+
+
+@pytest.mark.parametrize("hop", [0, 1])
+def test_what_the_next_window_reads_is_not_overwritten(hop):
+    stream = replace(kernel("x", "a").kernel, fed=Fed(0, 16, hop))
+    calls = [KernelCall(stream, ("x",), ("a",)), kernel("a", "b"), kernel(["a", "b"], "y", in_place=[Overlap(0, 0)])]
+    made = program({"x": 160, "a": 160, "b": 160, "y": 160}, calls)
+    plan = plan_memory(made, board(1 << 20))
+    check_plan(made, plan)
+    assert plan.arena_bytes == (320 if hop == 0 else 480)
 
 
 def test_a_reshape_is_no_memory():
