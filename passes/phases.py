@@ -30,6 +30,7 @@ from tosaic.passes.module_pass import PASSES, ModulePass, UpstreamPass
 from tosaic.passes.npu.affine_to_depthwise import AffineToDepthwise
 from tosaic.passes.npu.centering_to_convolutions import CenteringToConvolutions
 from tosaic.passes.npu.cheapest_convolutions import CheapestConvolutions
+from tosaic.passes.npu.cheapest_layers import CheapestLayers
 from tosaic.passes.npu.cheapest_moves import CheapestMoves
 from tosaic.passes.npu.cheapest_products import CheapestProducts
 from tosaic.passes.npu.cheapest_reductions import CheapestReductions
@@ -90,6 +91,7 @@ def npu_phases(target: str, small: bool = False) -> tuple[Phase, ...]:
         *(() if small else (SumsToConvolutions(target),)),
         CheapestProducts(target),
         CheapestTransposeConvolutions(target),
+        CheapestLayers(target),
         CheapestConvolutions(target),
         ColumnsToChannels(target),
         CenteringToConvolutions(target),

@@ -85,6 +85,27 @@ def test_every_form_of_a_convolution(shape, kernel, monkeypatch):
     check(module, others)
 
 
+@pytest.mark.parametrize(("kind", "outputs", "bias", "count"), [("i8", 86, 0, 3), ("i16", 12, 999, 3), ("i8", 7, 9, 2)])
+def test_every_form_of_a_layer(kind, outputs, bias, count, monkeypatch):
+    rng, graph = np.random.default_rng(0), Graph()
+    weights = rng.integers(-127, 128, (outputs, 1, 1, 64))
+    y = graph.conv2d(graph.input((1, 1, 1, 64)), weights, rng.integers(-bias, bias + 1, outputs), input_zero=4)
+    multipliers, shifts = rng.integers(2**19, 2**22, outputs), rng.integers(27, 32, outputs)
+    zero = 3 if kind == "i8" else 0
+    module = graph.module(graph.rescale(y, kind, multipliers, shifts, output_zero=zero))
+    others = forms(module, "cheapest-layers", monkeypatch)
+    assert len(others) == count
+    check(module, others, ("ethos-u85-256",))
+
+
+def test_a_layer_of_several_pixels_or_of_multipliers_without_one_shift_stays(monkeypatch):
+    for pixels, shifts, readers in ((2, [31, 31], 1), (1, [31, 20], 1), (1, [31, 31], 2)):
+        graph = Graph()
+        y = graph.conv2d(graph.input((1, 1, pixels, 8)), np.ones((2, 1, 1, 8)), np.zeros(2))
+        scaled = [graph.rescale(y, "i8", [2**21 + 1, 2**21 + one], shifts) for one in range(readers)]
+        assert len(forms(graph.module(*scaled), "cheapest-layers", monkeypatch)) == 1
+
+
 @pytest.mark.parametrize(("gain", "image"), [(0.3, (1, 1, 54, 16)), (0.2, (1, 9, 6, 16))])
 def test_pixels_of_an_image_go_in_a_row_where_that_saves_a_quarter(gain, image, monkeypatch):
     rng, graph = np.random.default_rng(0), Graph()
