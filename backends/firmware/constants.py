@@ -9,6 +9,8 @@ from tosaic.backends.firmware.placing import ALIGNMENT
 
 _SMALL, _WORD = 128, 4
 """Bytes of the largest params that lie in one block with others, and of a word."""
+_RECENT = 96
+"""How far behind what calls read a gap may end, so that a cache may still hold it."""
 
 
 @dataclass
@@ -25,6 +27,8 @@ class Constants:
     _names: dict[tuple[bytes, str, bool], str] = field(default_factory=dict)
     _together: dict[str, int] = field(default_factory=dict)
     _end: int = 0
+    _gaps: list[tuple[int, int]] = field(default_factory=list)
+    """What aligned blocks have left before them, each from one byte to another."""
 
     @property
     def together(self) -> str:
@@ -47,9 +51,19 @@ class Constants:
             return self.prefix + self._named(name, data, to, False) if size else "0"
         name = self._named(name, data, to, True)
         if name not in self._together:
-            self._together[name] = start = -(-self._end // _alignment(size)) * _alignment(size)
-            self._end = start + size
+            self._together[name] = self._room(size)
         return f"{near or self.together} + {self._together[name]:#x}"
+
+    def _room(self, size: int) -> int:
+        """Where so many bytes find room among small params: in a recent gap, or behind all."""
+        for index, (first, end) in enumerate(self._gaps):
+            if self._end - end <= _RECENT and (start := _aligned(first, size)) + size <= end:
+                self._gaps[index] = start + size, end
+                return start
+        start = _aligned(self._end, size)
+        self._gaps.append((self._end, start))
+        self._end = start + size
+        return start
 
     def _named(self, name: str, data: bytes, to: str, small: bool) -> str:
         known = self._names.setdefault((data, to, small), name)
@@ -67,7 +81,7 @@ class Constants:
     def assembly(self) -> str:
         """Assembly that includes each block from the file `constants/<name>.bin`."""
         lines = self._section(self.together) if self._together else []
-        for name in self._together:
+        for name in sorted(self._together, key=self._together.__getitem__):
             size = len(self.blocks[name]) + _WORD * bool(self._distances[name])
             lines += [f".balign {_alignment(size)}", *self._included(name)]
         for name in self._apart:
@@ -81,6 +95,11 @@ class Constants:
     def _included(self, name: str) -> list[str]:
         to = self._distances[name]
         return [f'.incbin "constants/{name}.bin"', *([f".word {to} - ."] if to else [])]
+
+
+def _aligned(start: int, size: int) -> int:
+    """The first place from `start` on for a small block of so many bytes."""
+    return -(-start // _alignment(size)) * _alignment(size)
 
 
 def _alignment(size: int) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from tosaic.backends.cortex_m.program.check import SLACK
+from tosaic.backends.cortex_m.program.rewriting import touches
 from tosaic.backends.cortex_m.program.tree import NUMPY, Alloc, Buffer, For, Program, Statement, children
 
 SHARED = "w"
@@ -37,13 +38,19 @@ def constant_offsets(program: Program) -> dict[str, int]:
 
 
 def params_of(program: Program, constants: Mapping[str, np.ndarray]) -> bytes:
-    """The params: constants as the program reads them, each at its offset, and slack for loads that run ahead."""
+    """The params: constants as the program reads them, each at its offset, and slack where loads of them run ahead."""
     data = bytearray()
     for b in constants_of(program):
         data += bytes(aligned(len(data), b) - len(data))
         data += np.ascontiguousarray(constants[b.name].astype(np.dtype(NUMPY[b.dtype]).newbyteorder("<"))).tobytes()
-    ahead = any(isinstance(s, For) and s.ahead for s in program.statements)
-    return bytes(data) + bytes(SLACK * (ahead and bool(data)))
+    ahead = any(isinstance(s, For) and s.ahead and _walks_constants(program, s) for s in program.statements)
+    return bytes(data) + bytes(SLACK * ahead)
+
+
+def _walks_constants(program: Program, loop: For) -> bool:
+    """Whether each iteration of a loop reads other elements of a constant."""
+    read = (access for _, access in touches(loop) if program.buffers[access.buffer].memory == "const")
+    return any(index[loop.var] for access in read for index in access.index)
 
 
 def scratch_offsets(program: Program) -> dict[str, int]:

@@ -147,8 +147,9 @@ def test_a_pointer_lies_where_calls_name_most(tmp_path):
 
 
 def test_small_params_lie_together(tmp_path):
-    """Those of less than a vector begin at a word, others at 16 bytes; equal ones lie once, large ones apart."""
-    factors = [[2, 1], [1] * 20, [3, 1, 2], [2, 1], [1] * 200, [1, 2]]
+    """Those of less than a vector begin at a word, also in a recent gap before others, which begin at 16 bytes; equal
+    ones lie once, large ones apart."""
+    factors = [[2, 1], [1] * 20, [3, 1, 2], [2, 1], [1] * 200, [1, 2], [1] * 100, [1, 3]]
     names = ["x", *(f"t{number}" for number in range(len(factors)))]
     buffers = {name: TensorBuffer((64,), INT8) for name in names}
     calls = tuple(
@@ -159,7 +160,7 @@ def test_small_params_lie_together(tmp_path):
     made = tmp_path, build_firmware(program, BOARD, tmp_path)
     source, (samples,) = (tmp_path / "model.c").read_text(), random_images(1)
     found = re.findall(r"TOSAIC_CALL\(.*?, ([^,]*constants[^,]*|[^,]*params[^,]*),", source)
-    places = ["0x0", "0x10", "0x24", "0x0", "", "0x28"]
+    places = ["0x0", "0x10", "0x4", "0x0", "", "0x8", "0x30", "0x94"]
     assert found == [f"near_constants + {place}" if place else "model_params_4" for place in places]
     wanted = samples[0].ravel().astype(np.int32)
     for each in factors:
