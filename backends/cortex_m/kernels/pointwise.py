@@ -60,9 +60,9 @@ class Pointwise(ProgramFamily):
     def vector_sketches(self, workload: Workload) -> Mapping[str, Sketched]:
         function, arguments = str(workload.attributes["function"]), number(workload, "arguments")
         what = _elementwise(function)
-        found = {"lanes": LaneSketch.of(function, what, arguments, staged=False)}
+        found = {"lanes": LaneSketch.of(what, arguments, staged=False)}
         if any(what.staged(level) for level in what.levels if CHANNEL in level):
-            found["channels"] = LaneSketch.of(function, what, arguments, staged=True)
+            found["channels"] = LaneSketch.of(what, arguments, staged=True)
         return found
 
 

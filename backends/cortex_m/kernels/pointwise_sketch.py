@@ -63,7 +63,7 @@ class PointwiseSketch:
 
 @dataclass(frozen=True)
 class LaneSketch:
-    """A pointwise function for vectors, by its text.
+    """A pointwise function for vectors, by its program: functions that differ in numbers of the params are one.
 
     Args:
         staged: whether what a channel needs alone is computed first.
@@ -73,17 +73,16 @@ class LaneSketch:
     compared: ClassVar[int] = 12
     near: ClassVar[float] = 1.04
 
-    function: str
     staged: bool
     narrowest: int
-    made: Program = field(repr=False, compare=False)
+    made: Program
     constants: Mapping[str, np.ndarray] = field(repr=False, compare=False)
 
     @staticmethod
-    def of(function: str, what: Elementwise, arguments: int, *, staged: bool) -> LaneSketch:
+    def of(what: Elementwise, arguments: int, *, staged: bool) -> LaneSketch:
         """The sketch of a function with so many arguments."""
         made, constants = pointwise_lanes(what, arguments, staged=staged)
-        return LaneSketch(function, staged, what.narrowest, made, constants)
+        return LaneSketch(staged, what.narrowest, made, constants)
 
     def program(self) -> Program:
         return self.made

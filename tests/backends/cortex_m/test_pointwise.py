@@ -16,7 +16,7 @@ from tosa_graphs import Graph
 from tosaic.backends.boards import DTCM
 from tosaic.backends.cores.cortex_m55 import CORE
 from tosaic.backends.cortex_m.kernel import ANYWHERE, Overlap, Site
-from tosaic.backends.cortex_m.program import values
+from tosaic.backends.cortex_m.program import kernel, values
 from tosaic.backends.cortex_m.program.kernel import scheduled
 from tosaic.backends.cortex_m.program.pointwise import Elementwise
 from tosaic.backends.cortex_m.program.pointwise_lanes import pointwise_lanes
@@ -34,10 +34,10 @@ _CURVE = 32767 * np.sin(np.arange(513) / 40)
 _SHAPE = (2, 3, 13)
 
 
-def _residual_add(shape: tuple[int, ...]) -> Callable[[Graph], ir.Value]:
+def _residual_add(shape: tuple[int, ...], multiplier: int = 1518500250) -> Callable[[Graph], ir.Value]:
     def build(g: Graph) -> ir.Value:
         a = g.rescale(g.input(shape), "i32", 1 << 30, 10, input_zero=3)
-        b = g.rescale(g.input(shape), "i32", 1518500250, 11, input_zero=-4)
+        b = g.rescale(g.input(shape), "i32", multiplier, 11, input_zero=-4)
         return g.clamp(g.rescale(g.binary("add", a, b), "i8", 1690000000, 50, output_zero=-5), -100, 90)
 
     return build
@@ -325,6 +325,16 @@ def test_the_c_of_one_schedule_stays_what_it_is():
     task = task_of(_residual_add((1, 32, 32, 16)), site=ANYWHERE)
     source = task.generate(task.default())
     assert_golden("pointwise.c", source, "void pointwise")
+
+
+def test_functions_that_differ_in_numbers_of_their_params_have_one_guess_and_one_code(monkeypatch):
+    asked, tasks = [], [task_of(_residual_add((8, 32), multiplier)) for multiplier in (1518500250, 1518500266)]
+    monkeypatch.setattr(
+        kernel, "remembered", lambda name, code, material, compute: (asked.append(material), compute())[1]
+    )
+    one, other = (task.generate(task.default()) for task in tasks)
+    assert asked[0] == asked[1] and len(asked) == 2
+    assert one.text == other.text and one.params != other.params
 
 
 def test_entries_that_are_alike_lie_once():
