@@ -5,21 +5,27 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tosaic.frontend import Capture, quantize, run_float
 from tosaic.frontend.canonical import canonical
 
 
-def norm(dims: type[nn.Module], channels: int = 4) -> nn.Module:
+def norm() -> nn.BatchNorm2d:
     """One that has seen data."""
-    made = dims(channels)
-    made.running_mean.uniform_(-1, 1)
-    made.running_var.uniform_(0.5, 4)
-    nn.init.uniform_(made.weight, 0.5, 2)
-    nn.init.uniform_(made.bias, -1, 1)
+    made = nn.BatchNorm2d(4)
+    mean, variance, weight, bias = numbers(made)
+    with torch.no_grad():
+        for values, low, high in ((mean, -1, 1), (variance, 0.5, 4), (weight, 0.5, 2), (bias, -1, 1)):
+            values.uniform_(low, high)
     return made
+
+
+def numbers(of: nn.BatchNorm2d) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Its mean, variance, weight and bias."""
+    assert of.running_mean is not None and of.running_var is not None
+    return of.running_mean, of.running_var, of.weight, of.bias
 
 
 class SharedConvolution(nn.Module):
@@ -27,7 +33,7 @@ class SharedConvolution(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.conv, self.one, self.other = nn.Conv2d(3, 4, 3), norm(nn.BatchNorm2d), norm(nn.BatchNorm2d)
+        self.conv, self.one, self.other = nn.Conv2d(3, 4, 3), norm(), norm()
 
     def forward(self, x):
         return self.one(self.conv(x)), self.one(self.conv(-x)), self.other(self.conv(x))
@@ -36,10 +42,12 @@ class SharedConvolution(nn.Module):
 class WeightsInBuffers(nn.Module):
     """As of an ONNX file."""
 
+    weight: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("weight", torch.randn(4, 3, 3, 3))
-        self.norm = norm(nn.BatchNorm2d)
+        self.norm = norm()
 
     def forward(self, x):
         return self.norm(F.conv2d(x, self.weight))
@@ -48,8 +56,8 @@ class WeightsInBuffers(nn.Module):
 class Transposed(nn.Module):
     def __init__(self, groups: int) -> None:
         super().__init__()
-        self.conv, self.norm = nn.ConvTranspose2d(3, 4, 3), norm(nn.BatchNorm2d)
-        self.grouped, self.last = nn.ConvTranspose2d(4, 4, 3, groups=groups), norm(nn.BatchNorm2d)
+        self.conv, self.norm = nn.ConvTranspose2d(3, 4, 3), norm()
+        self.grouped, self.last = nn.ConvTranspose2d(4, 4, 3, groups=groups), norm()
 
     def forward(self, x):
         return self.last(self.grouped(self.norm(self.conv(x))))
@@ -60,7 +68,7 @@ class ReadTwice(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.conv, self.norm = nn.Conv2d(3, 4, 3), norm(nn.BatchNorm2d)
+        self.conv, self.norm = nn.Conv2d(3, 4, 3), norm()
 
     def forward(self, x):
         y = self.conv(x)
@@ -70,23 +78,22 @@ class ReadTwice(nn.Module):
 class ComputedOfParameters(nn.Module):
     def __init__(self, behind: nn.Module) -> None:
         super().__init__()
-        self.conv, self.behind, self.norm = nn.Conv2d(3, 4, 3), behind, norm(nn.BatchNorm2d)
+        self.conv, self.behind, self.norm = nn.Conv2d(3, 4, 3), behind, norm()
 
     def forward(self, x):
-        n = self.norm
-        mean, variance = n.running_mean * 1.5, n.running_var.clone().abs()
-        return F.batch_norm(self.behind(self.conv(x)), mean, variance, n.weight * 2, n.bias + 1)
+        mean, variance, weight, bias = numbers(self.norm)
+        return F.batch_norm(self.behind(self.conv(x)), mean * 1.5, variance.clone().abs(), weight * 2, bias + 1)
 
 
 class ComputedOfTheInput(nn.Module):
     def __init__(self, weight: bool) -> None:
         super().__init__()
-        self.conv, self.norm, self.has_weight = nn.Conv2d(3, 4, 3), norm(nn.BatchNorm2d), weight
+        self.conv, self.norm, self.has_weight = nn.Conv2d(3, 4, 3), norm(), weight
 
     def forward(self, x):
-        found, n = self.conv(x), self.norm
+        found, (mean, variance, _, _) = self.conv(x), numbers(self.norm)
         style = x.mean((0, 2, 3)).sum() + torch.arange(1.0, 5.0)
-        return F.batch_norm(found, n.running_mean, n.running_var, style if self.has_weight else None, style)
+        return F.batch_norm(found, mean, variance, style if self.has_weight else None, style)
 
 
 NETS = {
