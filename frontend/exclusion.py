@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import operator
 from collections.abc import Iterable, Sequence
 
-from torch.fx import Graph, Node
+from torch.export import ExportedProgram
+from torch.fx import Node
 
 from tosaic.support.errors import ModelError
 
@@ -19,7 +21,6 @@ def is_named(node: Node, given: Sequence[str]) -> bool:
     return any(pattern.removeprefix("aten.") in names for pattern in given)
 
 
-_NAMABLE = ("call_function", "placeholder")
 _CUSTOM, _KEPT = "custom", "tosaic"  # in a node's meta, where torch.export keeps it
 _FLOAT, _INT16 = "float32", "int16"
 
@@ -53,13 +54,15 @@ def _mark(node: Node) -> str | None:
     return (node.meta.get(_CUSTOM) or {}).get(_KEPT)
 
 
-def refuse_unmatched(graph: Graph, given: Iterable[str]) -> None:
+def refuse_unmatched(program: ExportedProgram, given: Iterable[str]) -> None:
     """Check that every name names something.
 
     Raises:
-        ModelError: one names no module and no op of the graph.
+        ModelError: one names no module, no op and no input of the program.
     """
-    known = sorted({name for node in graph.nodes if node.op in _NAMABLE for name in names_of(node)})
+    inputs = program.graph_signature.user_inputs
+    nodes = [node for node in program.graph.nodes if node.op == "call_function" or node.name in inputs]
+    known = sorted({name for node in nodes if node.target is not operator.getitem for name in names_of(node)})
     for pattern in given:
         if pattern.removeprefix("aten.") not in known:
             near = difflib.get_close_matches(pattern, known, 3)
@@ -72,6 +75,6 @@ def refuse_unmatched(graph: Graph, given: Iterable[str]) -> None:
 
 def names_of(node: Node) -> list[str]:
     """What a user may call a node: its op, every module that it is in, and the op in each of these, outermost first."""
-    op = str(node.target).removeprefix("aten.").partition(".")[0]
+    op = str(node.target).removeprefix("aten.").removeprefix("tosaic.").partition(".")[0]
     paths = [path for path, _ in (node.meta.get("nn_module_stack") or {}).values() if path]
     return [*paths, op, *(f"{path}:{op}" for path in paths)]

@@ -97,7 +97,7 @@ def quantize(
     Raises:
         ModelError: `activations` is unknown, or a name names nothing.
     """
-    refuse_unmatched(capture.program.graph, (*exclude, *int16, *int4))
+    refuse_unmatched(capture.program, (*exclude, *int16, *int4))
     if is_quantized(capture.program):
         return capture.program
     prepared = prepare(capture, activations, exclude, int16, int4, group_size, npu)

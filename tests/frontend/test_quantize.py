@@ -120,6 +120,16 @@ def test_the_float_model_takes_indices_as_firmware_does():
     np.testing.assert_array_equal(result, [[2, 0, 6]])
 
 
+def test_a_recurrent_layer_is_named_as_users_call_it():
+    model = captured(nn.GRU(3, 4), 5, 1, 3)
+    program = quantize(model, exclude=["gru"])
+    assert not any(node.target is QUANTIZE[0] for node in program.graph.nodes)
+    with pytest.raises(ModelError) as caught:
+        quantize(model, exclude=["lstms"])
+    named = (caught.value.hint or "").removeprefix("name one of ").split(", ")
+    assert "gru" in named and not [name for name in named if name.startswith(("p_", "<"))]
+
+
 def test_softmax_has_the_scale_of_its_range(quantized):
     (softmax,) = [args for name, args in quantizers(quantized) if "softmax" in name]
     assert softmax[0] <= 1 / 255 and softmax[1] == -128
