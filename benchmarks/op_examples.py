@@ -28,6 +28,7 @@ POSITIVE = X.abs() + 0.1
 INDICES = torch.tensor([[3, 0, 7], [1, 1, 2]])
 SHARES = torch.linspace(-1, 1, 33)
 VOLUME = tensor(2, 4, 5, 6, 7)
+MATRICES = tensor(4, 8, 8)
 
 
 PLACES = torch.tensor([5, 0, 3])
@@ -191,6 +192,7 @@ FUNCTIONS = {
     "rms-norm": (lambda x: F.rms_norm(x, (8,), eps=1e-5), ROWS),
     "batch-statistics": (lambda x: F.instance_norm(x), X),
     "distances": (torch.cdist, ROWS, ROWS + 1),
+    "bilinear": (lambda x, y: F.bilinear(x, y, MATRICES), ROWS, ROWS + 1),
     "pad-reflect-cut": (lambda x: F.pad(x, (2, -1, -3, 0), mode="replicate"), X),
     "logaddexp": (torch.logaddexp, X, -X),
     "isclose": (torch.isclose, X, X.round()),

@@ -47,6 +47,15 @@ def _prod_along(x: Tensor, dim: int, keepdim: bool = False, *, dtype: torch.dtyp
     return x if keepdim else x.squeeze(dim)
 
 
+@decomposes(aten.bilinear.default)
+def _bilinear(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """The matrix of each output times y, in one layer; the products of the results with x, added."""
+    outputs, *inputs = weight.shape
+    found = F.linear(y, weight.reshape(outputs * inputs[0], inputs[1])).reshape(*y.shape[:-1], outputs, inputs[0])
+    result = (found * x.unsqueeze(-2)).sum(-1)
+    return result if bias is None else result + bias
+
+
 def _scan(x: Tensor, dim: int, join: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
     """Each element joined with all before it: with one before it, then two, then four (Hillis and Steele 1986)."""
     reach = 1

@@ -19,6 +19,7 @@ IMAGE, ROWS, SEQUENCE = (1, 8, 6, 10), (2, 8), (1, 5, 8)
 MASK = torch.arange(10) % 3 == 0
 GRID = F.affine_grid(torch.tensor([[[0.8, 0.2, 0.1], [-0.2, 0.7, 0.0]]]), [1, 8, 5, 7], align_corners=False)
 WINDOW, ITERATIONS = torch.hann_window(16), (torch.ones(5), torch.arange(5.0))
+BILINEAR = torch.linspace(-20, 30, 3 * 10 * 5).sin().reshape(3, 10, 5)
 STEPS = 16.0  # dB: one rounding before a step moves whole steps
 
 
@@ -43,6 +44,7 @@ class Recurrent(nn.Module):
 
 
 FUNCTIONS = {
+    "bilinear": (lambda y: F.bilinear(y, y[..., :5], BILINEAR, torch.arange(3.0)), 30),
     "flip": (lambda y: torch.flip(y, (2, 3)), 34),
     "roll": (lambda y: torch.roll(y, (1, -2), (1, 3)), 34),
     "pixel-shuffle": (lambda y: F.pixel_shuffle(y, 2), 34),
