@@ -19,26 +19,33 @@ sys.path.insert(0, str(Path(__file__).parent))
 from story import STORY, held_back, in_order, net
 
 
-def perplexity(scores: Tensor, tokens: list[int]) -> float:
-    """Of contexts in a row, by the scores behind each token: the first token of each context is given."""
+def surprises(scores: Tensor, tokens: list[int]) -> Tensor:
+    """Of each token but the first of each context, by the scores before it: minus the logarithm of its probability.
+
+    Their mean is the logarithm of the perplexity.
+    """
     wanted = torch.tensor(tokens).view(-1, STORY.places)[:, 1:]
     given = scores.view(-1, STORY.places, STORY.tokens)[:, :-1]
-    return F.cross_entropy(given.flatten(0, 1), wanted.flatten()).exp().item()
+    return F.cross_entropy(given.flatten(0, 1), wanted.flatten(), reduction="none")
 
 
 @click.command()
 @click.argument("build", type=click.Path(path_type=Path))
 @click.option("--contexts", default=4, show_default=True, help="Contexts of text that are run.")
 def report(build: Path, contexts: int) -> None:
-    """Print both perplexities."""
+    """Print both perplexities, and how far they are apart, with the standard error of that."""
     tokens = held_back()[: contexts * STORY.places]
     calls = in_order(tokens, STORY.places)
     module = net()[0]
     with torch.no_grad():
         known = torch.cat([module(*call) for call in calls])
     ran = Build.load(build).run(*(torch.stack(column).numpy() for column in zip(*calls, strict=True)))
-    board = torch.tensor(ran.outputs[0])
-    click.echo(f"PyTorch {perplexity(known, tokens):.2f}, board {perplexity(board, tokens):.2f}, exact: {ran.exact}")
+    real, board = surprises(known, tokens), surprises(torch.tensor(ran.outputs[0]), tokens)
+    more = board - real
+    click.echo(
+        f"PyTorch {real.mean().exp():.2f}, board {board.mean().exp():.2f}: {more.mean().expm1():+.1%}, "
+        f"standard error {more.std() / len(more) ** 0.5:.1%}, exact: {ran.exact}"
+    )
 
 
 if __name__ == "__main__":
