@@ -10,8 +10,12 @@ from tosaic.backends.simulators.instruction import Instruction
 from tosaic.backends.target import Pipeline
 
 
-def beats_cycles(sequence: Iterable[Instruction], pipeline: Pipeline) -> int:
-    """Cycles from the issue of the first instruction until one after the last can issue, all results ready before."""
+def beats_cycles(sequence: Iterable[Instruction], pipeline: Pipeline, late: list[int] | None = None) -> int:
+    """Cycles from the issue of the first instruction until one after the last can issue, all results ready before.
+
+    Args:
+        late: gets the numbers of the instructions before which nothing issues for a cycle or more.
+    """
     ready: dict[str, int] = {}
     storable: dict[str, int] = {}  # when an interleaving store can take it
     busy = {"alu": 0, "load-store": 0, "int": 0, "mul": 0, "system": 0}
@@ -19,7 +23,7 @@ def beats_cycles(sequence: Iterable[Instruction], pipeline: Pipeline) -> int:
     stored = -math.inf
     previous: Instruction | None = None
     previous_issue = 0
-    for instruction in sequence:
+    for number, instruction in enumerate(sequence):
         timing, reads, writes, _, _, _, access, offsets = instruction
         pipe = timing.pipe
         if pipe == "none":
@@ -47,6 +51,8 @@ def beats_cycles(sequence: Iterable[Instruction], pipeline: Pipeline) -> int:
             issue, together = issue + 1, False
         elif access and access != "load":
             stored = issue
+        if late is not None and issue > clock:
+            late.append(number)
         busy[pipe] = max(busy[pipe], issue + timing.occupancy)
         computed = pipe in ("int", "mul")
         for register in writes:
