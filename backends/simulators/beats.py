@@ -10,11 +10,11 @@ from tosaic.backends.simulators.instruction import Instruction
 from tosaic.backends.target import Pipeline
 
 
-def beats_cycles(sequence: Iterable[Instruction], pipeline: Pipeline, late: list[int] | None = None) -> int:
+def beats_cycles(sequence: Iterable[Instruction], pipeline: Pipeline, issues: list[int] | None = None) -> int:
     """Cycles from the issue of the first instruction until one after the last can issue, all results ready before.
 
     Args:
-        late: gets the numbers of the instructions before which nothing issues for a cycle or more.
+        issues: gets the cycle in which each instruction issues.
     """
     ready: dict[str, int] = {}
     storable: dict[str, int] = {}  # when an interleaving store can take it
@@ -23,11 +23,13 @@ def beats_cycles(sequence: Iterable[Instruction], pipeline: Pipeline, late: list
     stored = -math.inf
     previous: Instruction | None = None
     previous_issue = 0
-    for number, instruction in enumerate(sequence):
+    for instruction in sequence:
         timing, reads, writes, _, _, _, access, offsets = instruction
         pipe = timing.pipe
         if pipe == "none":
             previous = None
+            if issues is not None:
+                issues.append(clock)
             continue
         if pipe == "either":
             pipe = "int" if busy["int"] <= busy["mul"] else "mul"
@@ -51,8 +53,6 @@ def beats_cycles(sequence: Iterable[Instruction], pipeline: Pipeline, late: list
             issue, together = issue + 1, False
         elif access and access != "load":
             stored = issue
-        if late is not None and issue > clock:
-            late.append(number)
         busy[pipe] = max(busy[pipe], issue + timing.occupancy)
         computed = pipe in ("int", "mul")
         for register in writes:
@@ -61,6 +61,8 @@ def beats_cycles(sequence: Iterable[Instruction], pipeline: Pipeline, late: list
         clock = max(clock, issue + (timing.occupancy if pipe == "alu" else 1))
         previous = None if together else instruction
         previous_issue = issue
+        if issues is not None:
+            issues.append(issue)
     return clock
 
 

@@ -91,9 +91,11 @@ class Dependences:
                 self._add(instruction)
         for number, instruction in enumerate(self.entry):
             self._add(instruction, True, number)
-        for instruction in block.opening:
-            crosses = [name for name in instruction.writes if name in self.crossing and name not in instruction.keeps]
-            self._add(instruction, True, self.crossing.index(crosses[0]) if crosses else None)
+        begins = [{*instruction.writes}.difference(instruction.keeps) for instruction in block.opening]
+        last = {name: number for number, names in enumerate(begins) for name in names}
+        for number, instruction in enumerate(block.opening):
+            crosses = [self.crossing.index(name) for name in self.crossing if last[name] == number]
+            self._add(instruction, True, *crosses)
 
     def _crossing(self) -> list[str]:
         """The vectors that the opening leaves to the body."""
@@ -154,10 +156,12 @@ class Dependences:
             self._source[names[name]] = number
         if copy is not None:
             needs |= self.users[copy]
+        lines = self._lines(instruction)
+        if ahead and lines and lines[-1].access not in ("", "load"):  # what it overwrites this iteration may still read
+            needs |= {i for i, node in enumerate(self.nodes) if node.access == "load" and not node.ahead}
         needs = (needs | fed_by) - {number}
         if copy is not None and gives is not None:
             self._again[gives] = copy
-        lines = self._lines(instruction)
         gathers = bool(lines) and lines[-1].offsets == _FREE
         offsets = frozenset(self._source[v] for v in takes if v in self._source) if gathers else frozenset[int]()
         timing, decoded = lines[-1].timing if lines else _AT_ONCE, self._on_values(instruction, lines, names)

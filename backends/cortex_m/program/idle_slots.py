@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from tosaic.backends.cortex_m.program.dependences import Dependences
 from tosaic.backends.simulators.beats import beats_cycles
+from tosaic.backends.simulators.instruction import Instruction
 from tosaic.backends.target import Pipeline
 from tosaic.support.errors import BackendError
 
@@ -14,8 +16,19 @@ Order = tuple[int, ...]
 Registers = Mapping[int, str]
 _REACH = 16
 """How far an instruction moves at most."""
-_EFFORT = 40_000
+_EFFORT = 25_000
 """About how many instructions are timed for one block."""
+
+
+def least_issue_cycles(lines: Iterable[Instruction], pipeline: Pipeline) -> int:
+    """Cycles that no order of some instructions takes less than: those that a pipe is held, or of the issue of all."""
+    held, issued = Counter[str](), 0
+    for line in lines:
+        held[line.timing.pipe] += line.timing.occupancy
+        issued += line.timing.occupancy if line.timing.pipe == "alu" else 1
+    del held["alu"]
+    computed = (held["int"] + held["mul"] + held.pop("either", 0)) // 2
+    return max(issued // pipeline.width, computed, *held.values())
 
 
 class IdleSlots:
@@ -38,7 +51,8 @@ class IdleSlots:
     def filled(self, order: Order, registers: Registers) -> tuple[Order, Registers]:
         """An order that takes no more cycles, with its registers."""
         cycles, late = self._timed(order)
-        least = self._least()
+        lines = [line for node in self.nodes for line in node.decoded]
+        least = self.iterations * least_issue_cycles(lines, self.pipeline)
         while cycles > least:
             for moved in self._moves(order, late):
                 if self.left <= 0:
@@ -57,24 +71,13 @@ class IdleSlots:
     def _timed(self, order: Order) -> tuple[int, list[int]]:
         """The cycles of all iterations, and the places in the order before which nothing issues."""
         code = [(line, place) for place, i in enumerate(order) for line in self.nodes[i].decoded]
-        lines, late = [line for line, _ in code], list[int]()
-        self.left -= 3 * len(lines) if self.iterations > 1 else len(lines)
-        if self.iterations == 1:
-            return beats_cycles(lines, self.pipeline, late), [code[number][1] for number in late]
-        once, twice = beats_cycles(lines, self.pipeline), beats_cycles(lines * 2, self.pipeline, late)
-        places = [code[number - len(code)][1] for number in late if number >= len(code)]
-        return once + (self.iterations - 1) * (twice - once), places
-
-    def _least(self) -> int:
-        """Cycles that no order takes less than: those that one pipe is held, or of the issue of all."""
-        held, issued = Counter[str](), 0
-        for line in (line for node in self.nodes for line in node.decoded):
-            held[line.timing.pipe] += line.timing.occupancy
-            issued += line.timing.occupancy if line.timing.pipe == "alu" else 1
-        del held["alu"]
-        computed = (held["int"] + held["mul"] + held.pop("either", 0)) // 2
-        width = self.pipeline.width
-        return self.iterations * max(issued // width, computed, *held.values())
+        lines, issues = [line for line, _ in code] * min(self.iterations, 2), list[int]()
+        self.left -= len(lines)
+        cycles = beats_cycles(lines, self.pipeline, issues)
+        if self.iterations > 1:
+            cycles += (self.iterations - 2) * (cycles - issues[len(code)])
+        waits = itertools.pairwise(issues[-len(code) - 1 :] if self.iterations > 1 else [-1, *issues])
+        return cycles, [place for (before, at), (_, place) in zip(waits, code, strict=True) if at > before + 1]
 
     def _moves(self, order: Order, late: Sequence[int]) -> Iterator[Order]:
         """Orders in which an instruction moved into a slot where nothing issues, or the one behind it moved."""

@@ -15,7 +15,7 @@ from functools import lru_cache, partial
 
 from tosaic.backends.cortex_m.program.block import VARIABLE, InstructionBlock
 from tosaic.backends.cortex_m.program.dependences import Dependences
-from tosaic.backends.cortex_m.program.idle_slots import IdleSlots, Order, Registers
+from tosaic.backends.cortex_m.program.idle_slots import IdleSlots, Order, Registers, least_issue_cycles
 from tosaic.backends.simulators.cycle_model import decoder, issue_cycles
 from tosaic.backends.simulators.instruction import Instruction
 from tosaic.backends.target import Pipeline
@@ -126,6 +126,12 @@ def loop_cycles(iteration: tuple[str, ...], pipeline: Pipeline, iterations: int)
     decoded = _decoded(iteration, pipeline)
     once = issue_cycles(decoded, pipeline)
     return once + (iterations - 1) * (issue_cycles(decoded * 2, pipeline) - once) if iterations > 1 else once
+
+
+@lru_cache(maxsize=1024)
+def least_cycles(iteration: tuple[str, ...], pipeline: Pipeline) -> int:
+    """Cycles that no order of an iteration takes less than."""
+    return least_issue_cycles(_decoded(iteration, pipeline), pipeline)
 
 
 def _decoded(code: Sequence[str], pipeline: Pipeline) -> list[Instruction]:
