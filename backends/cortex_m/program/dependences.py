@@ -79,6 +79,7 @@ class Dependences:
         self._writer: dict[str, int] = {}
         self._readers: dict[str, set[int]] = {}
         self._again: dict[int, int] = {}
+        self._stored = set[int]()
         hoisted_loads = [] if block.opening else opening_loads(block, hoisted)
         self.entry = [block.body[i] for i in hoisted_loads]
         self.crossing = [self.vector(load) for load in self.entry] or self._crossing()
@@ -157,8 +158,11 @@ class Dependences:
         if copy is not None:
             needs |= self.users[copy]
         lines = self._lines(instruction)
-        if ahead and lines and lines[-1].access not in ("", "load"):  # what it overwrites this iteration may still read
-            needs |= {i for i, node in enumerate(self.nodes) if node.access == "load" and not node.ahead}
+        if _is_store(instruction):  # lanes that mean nothing may lie where a later one writes
+            needs |= self._stored
+            self._stored = {number}
+            if ahead:  # what it overwrites this iteration may still read
+                needs |= {i for i, node in enumerate(self.nodes) if node.access == "load" and not node.ahead}
         needs = (needs | fed_by) - {number}
         if copy is not None and gives is not None:
             self._again[gives] = copy
@@ -189,6 +193,11 @@ class Dependences:
         offsets = reads[-1] if lines[-1].offsets else ""  # they stand last
         whole = lines[-1]._replace(reads=reads, writes=writes, offsets=offsets)
         return (*lines[:-1], whole)
+
+
+def _is_store(instruction: BlockInstruction) -> bool:
+    last = instruction.mnemonic.rpartition("\\n")[2]  # what comes before it there sets its mask
+    return last.startswith(("str", "vst"))
 
 
 def _of_variable(name: re.Match[str]) -> str:

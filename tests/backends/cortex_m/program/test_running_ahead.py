@@ -87,3 +87,11 @@ def test_what_runs_ahead_writes_nothing_that_this_iteration_still_reads():
     lines = ordered(block, PIPELINE, 0, ITERATIONS).iteration
     places = {line.split()[0]: place for place, line in enumerate(lines)}
     assert places["vldrw.u32"] < places["vstrw.32"]
+
+
+def test_stores_stay_in_their_order():
+    first = BlockInstruction("vmov.i32", "{a}, #0", ("a",)), BlockInstruction("vqmovnb.s16", "{b}, {a}", ("b",))
+    stores = BlockInstruction("vstrb.16", "{b}, [{p}]"), BlockInstruction("vpst\\nvstrwt.32", "{a}, [{p}]")
+    for iterations in (1, ITERATIONS):
+        lines = ordered(InstructionBlock((*first, *stores), REGISTERS, VECTORS), PIPELINE, 0, iterations).iteration
+        assert [line.split()[0] for line in lines if "vst" in line] == ["vstrb.16", "vpst\\nvstrwt.32"]
