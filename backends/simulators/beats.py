@@ -10,8 +10,12 @@ from tosaic.backends.simulators.instruction import Instruction
 from tosaic.backends.target import Pipeline
 
 
-def beats_cycles(sequence: Iterable[Instruction], pipeline: Pipeline) -> int:
-    """Cycles from the issue of the first instruction until one after the last can issue, all results ready before."""
+def beats_cycles(sequence: Iterable[Instruction], pipeline: Pipeline, issues: list[int] | None = None) -> int:
+    """Cycles from the issue of the first instruction until one after the last can issue, all results ready before.
+
+    Args:
+        issues: gets the cycle in which each instruction issues.
+    """
     ready: dict[str, int] = {}
     storable: dict[str, int] = {}  # when an interleaving store can take it
     busy = {"alu": 0, "load-store": 0, "int": 0, "mul": 0, "system": 0}
@@ -24,6 +28,8 @@ def beats_cycles(sequence: Iterable[Instruction], pipeline: Pipeline) -> int:
         pipe = timing.pipe
         if pipe == "none":
             previous = None
+            if issues is not None:
+                issues.append(clock)
             continue
         if pipe == "either":
             pipe = "int" if busy["int"] <= busy["mul"] else "mul"
@@ -55,6 +61,8 @@ def beats_cycles(sequence: Iterable[Instruction], pipeline: Pipeline) -> int:
         clock = max(clock, issue + (timing.occupancy if pipe == "alu" else 1))
         previous = None if together else instruction
         previous_issue = issue
+        if issues is not None:
+            issues.append(issue)
     return clock
 
 

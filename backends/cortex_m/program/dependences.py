@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from tosaic.backends.cortex_m.program.block import VARIABLE, BlockInstruction, InstructionBlock
 from tosaic.backends.simulators.cycle_model import Decoder
+from tosaic.backends.simulators.instruction import Instruction
 from tosaic.backends.target import Timing
 
 
@@ -24,7 +25,8 @@ class DependentInstruction:
         copy: the number of the hoisted load that it repeats for the next iteration.
         offsets: those of `fed_by` whose results are the offsets of this gather.
         ahead: whether it belongs to the next iteration.
-        access: of memory, as the scoreboard sees it.
+        decoded: its lines as the scoreboard sees them; the registers of free vectors are the numbers of values, those
+            of the next iteration the same as this one's.
     """
 
     instruction: BlockInstruction
@@ -37,7 +39,12 @@ class DependentInstruction:
     copy: int | None = None
     offsets: frozenset[int] = frozenset()
     ahead: bool = False
-    access: str = ""
+    decoded: tuple[Instruction, ...] = ()
+
+    @property
+    def access(self) -> str:
+        """Its access of memory, as the scoreboard sees it."""
+        return self.decoded[-1].access if self.decoded else ""
 
 
 _AT_ONCE = Timing("alu", 1, 1)
@@ -71,6 +78,8 @@ class Dependences:
         self._source: dict[int, int] = {}
         self._writer: dict[str, int] = {}
         self._readers: dict[str, set[int]] = {}
+        self._again: dict[int, int] = {}
+        self._stored = set[int]()
         hoisted_loads = [] if block.opening else opening_loads(block, hoisted)
         self.entry = [block.body[i] for i in hoisted_loads]
         self.crossing = [self.vector(load) for load in self.entry] or self._crossing()
@@ -83,9 +92,11 @@ class Dependences:
                 self._add(instruction)
         for number, instruction in enumerate(self.entry):
             self._add(instruction, True, number)
-        for instruction in block.opening:
-            crosses = [name for name in instruction.writes if name in self.crossing and name not in instruction.keeps]
-            self._add(instruction, True, self.crossing.index(crosses[0]) if crosses else None)
+        begins = [{*instruction.writes}.difference(instruction.keeps) for instruction in block.opening]
+        last = {name: number for number, names in enumerate(begins) for name in names}
+        for number, instruction in enumerate(block.opening):
+            crosses = [self.crossing.index(name) for name in self.crossing if last[name] == number]
+            self._add(instruction, True, *crosses)
 
     def _crossing(self) -> list[str]:
         """The vectors that the opening leaves to the body."""
@@ -146,22 +157,47 @@ class Dependences:
             self._source[names[name]] = number
         if copy is not None:
             needs |= self.users[copy]
+        lines = self._lines(instruction)
+        if _is_store(instruction):  # lanes that mean nothing may lie where a later one writes
+            needs |= self._stored
+            self._stored = {number}
+            if ahead:  # what it overwrites this iteration may still read
+                needs |= {i for i, node in enumerate(self.nodes) if node.access == "load" and not node.ahead}
         needs = (needs | fed_by) - {number}
-        timing, access, gathers = self._timing(instruction)
+        if copy is not None and gives is not None:
+            self._again[gives] = copy
+        gathers = bool(lines) and lines[-1].offsets == _FREE
         offsets = frozenset(self._source[v] for v in takes if v in self._source) if gathers else frozenset[int]()
+        timing, decoded = lines[-1].timing if lines else _AT_ONCE, self._on_values(instruction, lines, names)
         self.nodes.append(
-            DependentInstruction(instruction, timing, names, needs, fed_by, gives, takes, copy, offsets, ahead, access)
+            DependentInstruction(instruction, timing, names, needs, fed_by, gives, takes, copy, offsets, ahead, decoded)
         )
 
-    def _timing(self, instruction: BlockInstruction) -> tuple[Timing, str, bool]:
-        """The timing of an instruction, its access of memory, and whether vectors tell it where to load."""
+    def _lines(self, instruction: BlockInstruction) -> list[Instruction]:
+        """The lines of an instruction as the scoreboard sees them; what comes before the last one sets its mask."""
         if self.decode is None:
-            return _AT_ONCE, "", False
+            return []
         registers = {**dict.fromkeys(instruction.names, _FREE), **self.block.registers}
-        last = instruction.text(registers).rpartition("\\n")[2]  # what comes before it there sets its mask
-        mnemonic, _, operands = VARIABLE.sub(_of_variable, last).partition(" ")
-        decoded = self.decode(mnemonic, operands, 4)
-        return decoded.timing, decoded.access, decoded.offsets == _FREE
+        lines = VARIABLE.sub(_of_variable, instruction.text(registers)).split("\\n")
+        return [self.decode(mnemonic, operands, 4) for mnemonic, _, operands in (line.partition(" ") for line in lines)]
+
+    def _on_values(
+        self, instruction: BlockInstruction, lines: Sequence[Instruction], names: Mapping[str, int]
+    ) -> tuple[Instruction, ...]:
+        """The lines with the values behind names for registers."""
+        if not lines:
+            return ()
+        values = {name: str(self._again.get(value, value)) for name, value in names.items()}
+        named = {name: values.get(name, self.block.registers.get(name, name)) for name in instruction.names}
+        reads, writes = (tuple(named[name] for name in part) for part in (instruction.names, instruction.writes))
+        offsets = reads[-1] if lines[-1].offsets else ""  # they stand last
+        whole = lines[-1]._replace(reads=reads, writes=writes, offsets=offsets)
+        return (*lines[:-1], whole)
+
+
+def _is_store(instruction: BlockInstruction) -> bool:
+    last = instruction.mnemonic.rpartition("\\n")[2]  # what comes before it there sets its mask
+    return last.startswith(("str", "vst"))
 
 
 def _of_variable(name: re.Match[str]) -> str:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from tosaic.backends.cortex_m.program.block import VARIABLE, InstructionBlock
 from tosaic.backends.cortex_m.program.dependences import Dependences
+from tosaic.backends.cortex_m.program.idle_slots import IdleSlots, Order, Registers, least_issue_cycles
 from tosaic.backends.simulators.cycle_model import decoder, issue_cycles
 from tosaic.backends.simulators.instruction import Instruction
 from tosaic.backends.target import Pipeline
@@ -62,7 +63,7 @@ def ordered(block: InstructionBlock, pipeline: Pipeline | None, hoisted: int = 0
     found: BackendError | None = None
     for loads in range(hoisted, -1, -1):
         graph = Dependences(block, decoder(pipeline) if pipeline else None, loads)
-        registers_of: dict[tuple[int, ...], dict[int, str]] = {}
+        registers_of: dict[Order, Registers] = {}
         lived = dict[str, int]()
         for (most, spare), prefers in itertools.product(_attempts(len(block.vectors)), _PRIORITIES):
             if (spare or (most == 0 and prefers == _PRIORITIES[0])) and registers_of:
@@ -73,23 +74,38 @@ def ordered(block: InstructionBlock, pipeline: Pipeline | None, hoisted: int = 0
                 ordering = _Order(graph, most, spare, prefers, pipeline)
                 order = ordering.run()
                 lived[prefers] = ordering.lived
-                registers_of.setdefault(order, _allocate(graph, order) if most else ordering.registers)
+                registers_of.setdefault(order, allocated(graph, order) if most else ordering.registers)
             except BackendError as error:
                 found = found or error.with_traceback(None)  # else it holds this frame, and all that called it
                 continue
             if pipeline is None or (prefers == _PRIORITIES[-1] and len(order) > _WORTH_COMPARING):
                 break
         if registers_of:
-            found_of = {order: graph.iteration(order, registers) for order, registers in registers_of.items()}
-            best = min(
-                found_of, key=lambda order: loop_cycles(found_of[order], pipeline, iterations) if pipeline else 0
-            )
-            entry = _opened(block, pipeline, graph) if block.opening else graph.loads(registers_of[best])
-            last = [line for line, i in zip(found_of[best], best, strict=True) if not graph.nodes[i].ahead]
-            return Ordered(tuple(entry), found_of[best], tuple(last))
+            order, registers = _best(graph, registers_of, pipeline, iterations)
+            entry = _opened(block, pipeline, graph) if block.opening else graph.loads(registers)
+            lines = graph.iteration(order, registers)
+            last = [line for line, i in zip(lines, order, strict=True) if not graph.nodes[i].ahead]
+            return Ordered(tuple(entry), lines, tuple(last))
     if pipeline is not None:
         return ordered(block, None)
     raise found or BackendError("there are no vector registers")
+
+
+def _best(
+    graph: Dependences, registers_of: Mapping[Order, Registers], pipeline: Pipeline | None, iterations: int
+) -> tuple[Order, Registers]:
+    """Of orders with their registers, the best, with what is still idle in it filled."""
+    first = next(iter(registers_of.items()))
+    if pipeline is None:
+        return first
+
+    def cycles(found: tuple[Order, Registers]) -> int:
+        return loop_cycles(graph.iteration(*found), pipeline, iterations)
+
+    best = min(registers_of.items(), key=cycles)
+    if pipeline.issue != "beats":
+        return best
+    return min(best, IdleSlots(graph, pipeline, iterations, partial(allocated, graph)).filled(*best), key=cycles)
 
 
 def _opened(block: InstructionBlock, pipeline: Pipeline | None, graph: Dependences) -> Sequence[str]:
@@ -110,6 +126,12 @@ def loop_cycles(iteration: tuple[str, ...], pipeline: Pipeline, iterations: int)
     decoded = _decoded(iteration, pipeline)
     once = issue_cycles(decoded, pipeline)
     return once + (iterations - 1) * (issue_cycles(decoded * 2, pipeline) - once) if iterations > 1 else once
+
+
+@lru_cache(maxsize=1024)
+def least_cycles(iteration: tuple[str, ...], pipeline: Pipeline) -> int:
+    """Cycles that no order of an iteration takes less than."""
+    return least_issue_cycles(_decoded(iteration, pipeline), pipeline)
 
 
 def _decoded(code: Sequence[str], pipeline: Pipeline) -> list[Instruction]:
@@ -290,7 +312,7 @@ class _Order:
         self.clock = at + (node.timing.occupancy if pipe == "alu" else 1)
 
 
-def _allocate(graph: Dependences, order: Sequence[int]) -> dict[int, str]:
+def allocated(graph: Dependences, order: Sequence[int]) -> dict[int, str]:
     """The register of each vector: lifetimes on a line, those of hoisted loads go round from the end to the start.
 
     Raises:

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.block import BlockInstruction, advance
@@ -15,6 +15,8 @@ from tosaic.backends.cortex_m.program.tree import For
 
 _NEAR = 64
 """Bytes that are no gap between rows."""
+_REACH_OF_LANES, _WORD = 508, 4
+"""How far from the addresses in a vector an access is, at most, and what divides that."""
 
 
 class PointerUse(NamedTuple):
@@ -26,6 +28,7 @@ class PointerUse(NamedTuple):
         stride: bytes from lane to lane.
         iterations: whether it stands in the hardware loop of its block.
         behind: whether it stands behind that.
+        lanes: where a vector may hold the addresses of its lanes, what tells their distances from others.
     """
 
     key: Hashable
@@ -35,6 +38,7 @@ class PointerUse(NamedTuple):
     stride: int = 1
     iterations: bool = True
     behind: bool = False
+    lanes: Hashable = None
 
 
 class Address(NamedTuple):
@@ -42,12 +46,14 @@ class Address(NamedTuple):
 
     Args:
         behind: bytes that other instructions move the pointer on by, right behind.
+        of_lanes: whether the pointer is a vector, of the addresses of all lanes.
     """
 
     text: str
     pointer: str
     moves: bool
     behind: int = 0
+    of_lanes: bool = False
 
 
 @dataclass
@@ -59,12 +65,19 @@ class Pointers:
         moving: the pointers that move.
         addresses: by key of the access.
         advances: what moves pointers at the end of an iteration, where no access can.
+        lanes: by name, how lanes lie of the pointers that are vectors.
     """
 
     starts: dict[str, tuple[str, Affine]] = field(default_factory=dict)
     moving: set[str] = field(default_factory=set)
     addresses: dict[Hashable, Address] = field(default_factory=dict)
     advances: list[BlockInstruction] = field(default_factory=list)
+    lanes: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def numbers(self) -> list[str]:
+        """The pointers in general registers."""
+        return [name for name in self.starts if name not in self.lanes]
 
     def along(self, buffer: str, outer: Affine, uses: Sequence[PointerUse]) -> None:
         """Accesses that happen once, in order: one pointer goes from each to the next where one instruction does not
@@ -119,6 +132,25 @@ class Pointers:
             self.addresses[uses[mover].key] = Address(f"[{{{name}}}], #{stride}", name, True)
         else:
             self.advances += advance(name, stride)
+
+    def addressed(self, buffer: str, outer: Affine, stride: int, uses: Sequence[PointerUse]) -> bool:
+        """Accesses of an iteration in order by one vector of addresses, where their lanes lie alike and all reach.
+
+        One of them moves it, best the last, to where its own lanes lie.
+        """
+        if uses[0].lanes is None or any(not use.iterations or use.lanes != uses[0].lanes for use in uses):
+            return False
+        consts = [use.where.const for use in uses]
+        for mover in range(len(uses) - 1, -1, -1):
+            places = [const - consts[mover] + stride * (number <= mover) for number, const in enumerate(consts)]
+            if all(abs(place) <= _REACH_OF_LANES and place % _WORD == 0 for place in places):
+                name = self._named(buffer, outer + (consts[mover] - stride), moving=True)
+                self.lanes[name] = uses[0].lanes
+                for number, (use, place) in enumerate(zip(uses, places, strict=True)):
+                    text = f"[{{{name}}}, #{place}]" + "!" * (number == mover)
+                    self.addresses[use.key] = Address(text, name, number == mover, of_lanes=True)
+                return True
+        return False
 
     def chain(self, buffer: str, outer: Affine, stride: int, rows: Sequence[Sequence[PointerUse]]) -> None:
         """Accesses in order; a pointer goes from place to place for all that lie in a row, in a loop back to its first.
@@ -224,6 +256,8 @@ def planned(uses: Sequence[PointerUse], loop: For | None, spread: Spread = "stan
         groups.setdefault((use.buffer, outer, stride, use.row.align), []).append(use)
     found, ahead = Pointers(), dict[tuple[str, Affine], int]()
     for (buffer, outer, stride, _), group in sorted(groups.items(), key=lambda each: each[1][0].behind):
+        if stride and found.addressed(buffer, outer, stride, group):
+            continue
         if spread != "stand":
             found.chain(buffer, outer, stride, _rows(group) if spread == "rows" else [group])
         elif loop is None:

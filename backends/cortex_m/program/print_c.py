@@ -234,8 +234,12 @@ class Printer:
         block = vector_block(body, self.buffers, self.pipeline, {n: loop.last for n, loop in self._loops.items()})
         cost = block.cycles + len(block.pointers.starts)
         self._took(cost, cost)
-        starts = (f"const int8_t *{n} = {self._pointer(*start)};" for n, start in block.pointers.starts.items())
-        return [f"{'  ' * depth}{line}" for line in (*starts, *block.statement)]
+        lanes, starts = block.pointers.lanes, block.pointers.starts
+        begun = (
+            lanes[n].at(n, self._pointer(*start)) if n in lanes else f"const int8_t *{n} = {self._pointer(*start)};"
+            for n, start in starts.items()
+        )
+        return [f"{'  ' * depth}{line}" for line in (*block.declared, *begun, *block.statement)]
 
     def _assembly(self, body: Statement, depth: int) -> list[str]:
         pad, block = "  " * depth, assembled(body, self.buffers, self.pipeline)

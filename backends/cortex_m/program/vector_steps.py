@@ -31,6 +31,10 @@ _NUMBERED = re.compile(r"{(\w+\d)}")
 """A register of an operand of several."""
 _VECTOR_FORM = re.compile(r"^(v\w+)(\.)")
 """The mnemonic of an instruction, up to its type; one that a mask may keep lanes from ends in a `t`."""
+_BY_DISTANCES = re.compile(r"\[({\w+}), {o}\]")
+"""The address of lanes at distances from a pointer."""
+_BY_ADDRESSES = re.compile(r"vldrw\.u32 {\w+}, " + _BY_DISTANCES.pattern)
+"""A load that has a form on addresses of lanes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,14 +99,16 @@ class VectorStep:
         for formal in row.formals:
             if formal.memory == "m":
                 assert address is not None
-                operands[formal.name] = f"{{{address.pointer}}}" if row.apart or row.gathers else address.text
+                alone = bool(row.apart or row.gathers) and not address.of_lanes
+                operands[formal.name] = f"{{{address.pointer}}}" if alone else address.text
                 if row.together:
                     operands[formal.name] = f"[{{{address.pointer}}}]"
                 continue
             names = self.registers[formal.name]
             operands |= {f"{formal.name}{i}": f"{{{name}}}" for i, name in enumerate(names)}
             operands[formal.name] = f"{{{names[0]}}}"
-        if (apart := distances(self)) is not None:
+        of_lanes = address is not None and address.of_lanes
+        if (apart := distances(self)) is not None and not of_lanes:
             operands["o"] = f"{{{apart.name}}}"
         operands |= {name: f"{{{name}}}" for name in (_BETWEEN, CARRY)}
         targets, found = tuple(self.targets), list[BlockInstruction]()
@@ -112,7 +118,7 @@ class VectorStep:
             return [BlockInstruction(mnemonic, text.format(**operands), both, both)]
         moved = (address.pointer,) if address is not None and address.moves else ()
         adds = self.adds or changes_target(row)
-        lines = self.lines
+        lines = [_BY_DISTANCES.sub(r"\1", line) for line in self.lines] if of_lanes else self.lines
         if moved and row.together:
             lines = [*lines[:-1], f"{lines[-1]}!"]
         for number, line in enumerate(lines):
@@ -322,6 +328,11 @@ class Distances(NamedTuple):
             found += at * apart
         return found + lane * self.bytes
 
+    def at(self, name: str, pointer: str) -> str:
+        """C that declares a vector of the addresses at these distances from a pointer."""
+        kind = "uint32_t __attribute__((vector_size(16)))"
+        return f"{kind} {name} = ({kind}){self.name} + (uint32_t)({pointer});"
+
     @property
     def declared(self) -> str:
         """C that declares it."""
@@ -348,6 +359,11 @@ def are_distances(step: VectorStep) -> bool:
     """Whether lanes hold how far from the pointer of an instruction its lanes lie."""
     found = distances(step)
     return found is not None and max(found.numbers) < 1 << found.bits
+
+
+def addresses(step: VectorStep) -> Distances | None:
+    """The distances of the lanes of an instruction whose addresses a vector may hold; None of others."""
+    return distances(step) if _BY_ADDRESSES.fullmatch(step.instr.row.text) else None
 
 
 class SpreadNumber(NamedTuple):

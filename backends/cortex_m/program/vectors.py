@@ -7,9 +7,8 @@ Vectors that live in several, and general registers, have names of their own.
 from __future__ import annotations
 
 import itertools
-import math
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,12 +16,18 @@ from operator import attrgetter
 
 from tosaic.backends.cortex_m.program.assembly import flat
 from tosaic.backends.cortex_m.program.block import BlockInstruction, InstructionBlock, with_late_loads
-from tosaic.backends.cortex_m.program.check import SLACK
 from tosaic.backends.cortex_m.program.dependences import opening_loads
 from tosaic.backends.cortex_m.program.inline_assembly import VECTORS, assembly, low_registers
-from tosaic.backends.cortex_m.program.list_scheduler import Ordered, cycles_of, loop_cycles, ordered
-from tosaic.backends.cortex_m.program.pointers import SPREADS, Pointers, PointerUse, bytes_ahead, planned
+from tosaic.backends.cortex_m.program.list_scheduler import Ordered, ordered
+from tosaic.backends.cortex_m.program.pointers import SPREADS, Pointers, PointerUse, planned
 from tosaic.backends.cortex_m.program.tree import Alloc, Buffer, For, Instr, RefusedError, Statement
+from tosaic.backends.cortex_m.program.vector_loops import (
+    ENTRY,
+    VectorLoop,
+    passes_end,
+    remembers,
+    running_further_ahead,
+)
 from tosaic.backends.cortex_m.program.vector_order import (
     SHARED,
     behind_loop,
@@ -37,6 +42,7 @@ from tosaic.backends.cortex_m.program.vector_steps import (
     Distances,
     SpreadNumber,
     VectorStep,
+    addresses,
     distances,
     mask_of,
     names_of,
@@ -58,11 +64,9 @@ _LOW = tuple(f"r{i}" for i in range(8))
 _REACH_OF_LOOP = 4000
 """Bytes that LE can jump back."""
 _MOST_ITERATIONS = (1 << 16) - 1
-_ENTRY = 5
-"""Cycles to enter a hardware loop."""
+_TO_LANES = 2
+"""Cycles that a vector of addresses takes beside its pointer."""
 _LATE = ("vldr", "vdup")
-_VECTOR = 16
-"""The most bytes that an access touches."""
 
 
 class _PressureError(RefusedError):
@@ -71,9 +75,10 @@ class _PressureError(RefusedError):
 
 @dataclass(frozen=True)
 class VectorBlock:
-    """A block in C: its lines, its pointers, and about what it takes by the core's timings; its instructions where the
-    core has none."""
+    """A block in C: its constants, its lines, its pointers, and about what it takes by the core's timings; its
+    instructions where the core has none."""
 
+    declared: list[str]
     statement: list[str]
     pointers: Pointers
     cycles: int
@@ -110,9 +115,12 @@ def vector_block(
             make = partial(_Vectors, parts, loop, buffers, pipeline, _NUMBERS[:count], outside=outside)
             block = make()
             found = block.block(last)
-            for several in gathers_together(block.parts[1], len(block.free)):
+            others = [partial(make, several=several) for several in gathers_together(block.parts[1], len(block.free))]
+            if any(addresses(step) for step in block.parts[1]):
+                others.append(partial(make, by_addresses=True))
+            for other in others:
                 with suppress(RefusedError):
-                    found = min(found, make(several=several).block(last), key=attrgetter("cycles"))
+                    found = min(found, other().block(last), key=attrgetter("cycles"))
             return found
     return _Vectors(parts, loop, buffers, pipeline, _NUMBERS[:_FEW], outside=False).block(last)
 
@@ -124,6 +132,7 @@ class _Vectors:
         numbers: the general registers of sums.
         outside: whether numbers from outside that stay in all lanes are vectors of C, as general registers are few.
         several: gathers in a row that begin at one pointer.
+        by_addresses: whether vectors hold the addresses of gathers, where that reaches.
     """
 
     def __init__(
@@ -136,6 +145,7 @@ class _Vectors:
         *,
         outside: bool,
         several: int = 1,
+        by_addresses: bool = False,
     ) -> None:
         self.loop, self.buffers, self.pipeline = loop, buffers, pipeline
         allocs = [s.buffer for part in parts for s in part if isinstance(s, Alloc)]
@@ -165,18 +175,25 @@ class _Vectors:
             self.carry = {CARRY: _CARRY}
             self.taken.add(_CARRY)
         self.assigned, self.held = self._assigned(), self._held()
-        self.free = VECTORS[: len(VECTORS) - len(self.held) - len(self.constants)] or VECTORS[:1]
         self.first = self._opening() if loop is not None and loop.iterations > 1 else 0
         if not self.first:
             iteration = 0 if loop is None else 1
             self.parts[iteration] = self._late(self.parts[iteration])
-        found = [(use_of(step, self.buffers), number) for number, part in enumerate(self.parts) for step in part]
-        uses = [use._replace(iterations=part == 1, behind=part == 2) for use, part in found if use is not None]
+        uses = list[PointerUse]()
+        for number, part in enumerate(self.parts):
+            for step in part:
+                if (use := use_of(step, self.buffers)) is not None:
+                    lanes = addresses(step) if by_addresses else None
+                    uses.append(use._replace(iterations=number == 1, behind=number == 2, lanes=lanes))
         read = {name: None for part in self.names for name, kind in part.items() if kind == "r"}
         self.read = [name for name in read if name not in self.assigned]
         if any(name in self.read for part in self.parts for step in part for name in step.targets):
             raise RefusedError("a block with vectors changes no number that lives outside")
         self._point(uses)
+        used = {name for part in self.code for each in part for name in each.names}
+        self.constants = [each for each in self.constants if each.name in used]
+        staying = len(self.held) + len(self.constants) + len(self.pointers.lanes)
+        self.free = VECTORS[: len(VECTORS) - staying] or VECTORS[:1]
 
     def _spread_outside(self) -> None:
         """Numbers from outside that are written to all lanes before the loop are vectors of C."""
@@ -218,13 +235,11 @@ class _Vectors:
 
     def _is_short(self) -> bool:
         """Whether there are too few general registers, or too few low ones."""
-        used, names = {*self.assigned.values()} | self.taken, {name: f"%[{name}]" for name in self.pointers.starts}
+        used, names = {*self.assigned.values()} | self.taken, {name: f"%[{name}]" for name in self.pointers.numbers}
         low = low_registers(i.text(names) for part in self.code for i in part)
         kept = len([register for register in used if register in _LOW])
-        general = len(used) + len(self.pointers.starts) + len(self.read)
+        general = len(used) + len(self.pointers.numbers) + len(self.read)
         return general > _GENERAL or len(low) + kept > len(_LOW)
-
-    # Registers.
 
     def _assigned(self) -> dict[str, str]:
         """The general registers of numbers that live in the block; those of one part share them with other parts."""
@@ -304,13 +319,9 @@ class _Vectors:
         """The steps with each load, and each number that goes to all lanes, right before what reads its vector."""
         whole = [step.as_one for step in steps]
         of = {id(each): step for each, step in zip(whole, steps, strict=True)}
-        late = with_late_loads(whole, {*self.assigned, *self.held, *self._outside()}, _LATE)
+        numbers = {name for part in self.names for name, kind in part.items() if kind == "r"}
+        late = with_late_loads(whole, {*self.assigned, *self.held, *numbers}, _LATE)
         return [of[id(each)] for each in late]
-
-    def _outside(self) -> Collection[str]:
-        return [name for part in self.names for name, kind in part.items() if kind == "r" and name not in self.assigned]
-
-    # The code.
 
     def _made(self, steps: Sequence[VectorStep]) -> list[BlockInstruction]:
         return [i for step in steps for i in step.made(self.pointers.addresses.get(step))]
@@ -322,8 +333,8 @@ class _Vectors:
         hoisted: int = 0,
         iterations: int = 1,
     ) -> Ordered:
-        fixed = {name: f"%[{name}]" for name in (*self.pointers.starts, *self.read)}
-        fixed |= {each.name: f"%q[{each.name}]" for each in self.constants}
+        fixed = {name: f"%[{name}]" for name in (*self.pointers.numbers, *self.read)}
+        fixed |= {name: f"%q[{name}]" for name in (*self.pointers.lanes, *(each.name for each in self.constants))}
         registers = {**fixed, **self.assigned, **self.held, **self.carry}
         block = InstructionBlock(tuple(body), registers, self.free, tuple(opening))
         if len(opening_loads(block, hoisted)) == hoisted:
@@ -344,57 +355,44 @@ class _Vectors:
             before = [f"mov {self.count}, #{lanes}", f"vctp.{bits} {self.count}", *before]
         if self.predicates:
             before = [f"vmrs {other}, p0", *before]
-        iteration, iterations = tuple[str, ...](), 0
-        if self.loop is not None:
-            iterations = self.loop.iterations
-            opening = len(self._made(self.parts[1][: self.first]))
-            code = [*self.code[1], *self.pointers.advances]
-            hoisted = self.loop.ahead if isinstance(self.loop.ahead, int) and iterations > 1 else 0
-            if isinstance(self.loop.ahead, str) and not opening:
-                raise RefusedError(f"an iteration of `{self.loop.var}` does not open with what makes {self.loop.ahead}")
-            if 4 * len(code) > _REACH_OF_LOOP:
-                raise RefusedError(f"a hardware loop of {len(code)} instructions is too long")
-            found = self._ordered(code[opening:], code[:opening], hoisted, iterations)
-            iteration, before = found.iteration, [*before, *found.entry]
-            fixed = {*self.assigned, *self.held, *self.read}
-            ahead = running_ahead(self.parts[1], hoisted, fixed, self.pointers.addresses)
-            if self._passes_end(self.parts[1][: self.first] if opening else ahead, last):
-                after, iterations = [*found.last, *after], iterations - 1
+        loop = self._loop(self.loop, last) if self.loop is not None else VectorLoop()
+        before, after = [*before, *loop.entry], [*loop.leave, *after]
         after = [*after, f"vmsr p0, {other}"] if self.predicates else after
-        if iterations > _MOST_ITERATIONS:
-            raise RefusedError(f"a hardware loop of {iterations} iterations is too long")
-        parts = before, iteration, after, iterations
-        return VectorBlock(self._statement(*parts), self.pointers, self._cycles(*parts))
+        if loop.iterations > _MOST_ITERATIONS:
+            raise RefusedError(f"a hardware loop of {loop.iterations} iterations is too long")
+        whole = VectorLoop((*before,), loop.iteration, (*after,), loop.iterations)
+        declared = [each.declared for each in dict.fromkeys([*self.pointers.lanes.values(), *self.constants])]
+        return VectorBlock(declared, self._statement(whole), self.pointers, self._cycles(whole))
 
-    def _passes_end(self, ahead: Sequence[VectorStep], last: Mapping[str, int]) -> bool:
-        """Whether steps that run ahead of the last iteration may read behind a buffer, or write."""
-        assert self.loop is not None
-        if any(not step.targets for step in ahead):
-            return True
-        uses = [(use, step.beyond) for step in ahead if (use := use_of(step, self.buffers)) is not None]
-        for use, beyond in uses:
-            b = self.buffers[use.buffer]
-            end = b.bytes + SLACK * (b.memory in ("const", "scratch"))
-            span = beyond + max(_VECTOR, use.row.lanes // math.prod(use.row.inner) * use.stride)
-            if use.where[self.loop.var] and bytes_ahead(use, self.loop, last) + span > end:
-                return True
-        return False
+    def _loop(self, loop: For, last: Mapping[str, int]) -> VectorLoop:
+        """The code of the loop: as the schedule says what runs ahead, or with more of it, where that saves much."""
+        opening = len(self._made(self.parts[1][: self.first]))
+        code, iterations = [*self.code[1], *self.pointers.advances], loop.iterations
+        hoisted = loop.ahead if isinstance(loop.ahead, int) and iterations > 1 else 0
+        if isinstance(loop.ahead, str) and not opening:
+            raise RefusedError(f"an iteration of `{loop.var}` does not open with what makes {loop.ahead}")
+        if 4 * len(code) > _REACH_OF_LOOP:
+            raise RefusedError(f"a hardware loop of {len(code)} instructions is too long")
+        given = self._ordered(code[opening:], code[:opening], hoisted, iterations)
+        fixed = {*self.assigned, *self.held, *self.read}
+        ahead = running_ahead(self.parts[1], hoisted, fixed, self.pointers.addresses)
+        left = passes_end(self.parts[1][: self.first] if opening else ahead, self.buffers, loop, last)
+        found = VectorLoop(given.entry, given.iteration, given.last if left else (), iterations - left)
+        if self.pipeline is None or iterations < 2 or remembers(self.parts[1], self.buffers):
+            return found
+        return running_further_ahead(found, code, partial(self._ordered, iterations=iterations), self.pipeline)
 
-    def _statement(
-        self, before: Sequence[str], iteration: Sequence[str], after: Sequence[str], iterations: int
-    ) -> list[str]:
+    def _statement(self, code: VectorLoop) -> list[str]:
         starts, moving = self.pointers.starts, self.pointers.moving
-        used = " ".join([*before, *iteration, *after])
+        used = " ".join([*code.entry, *code.iteration, *code.leave])
         vectors = [v for v in VECTORS if v in used]
         changes = [name for name in starts if name in moving]
         reads = [*(name for name in starts if name not in moving), *self.read]
         numbers = sorted({*self.assigned.values()} | self.taken)
-        constants = [each.name for each in self.constants]
-        statement = assembly(before, iteration, after, iterations, changes, reads, numbers, constants, vectors)
-        return [*(each.declared for each in self.constants), *statement]
+        constants, lanes = [each.name for each in self.constants], self.pointers.lanes
+        return assembly(*code, changes, reads, numbers, constants, vectors, lanes)
 
-    def _cycles(self, before: Sequence[str], iteration: Sequence[str], after: Sequence[str], iterations: int) -> int:
+    def _cycles(self, code: VectorLoop) -> int:
         if self.pipeline is None:
-            return len(before) + len(iteration) * iterations + len(after)
-        around = sum(cycles_of(part, self.pipeline) for part in (before, after) if part)
-        return around + (loop_cycles(iteration, self.pipeline, iterations) + _ENTRY if iterations else 0)
+            return len(code.entry) + len(code.iteration) * code.iterations + len(code.leave)
+        return code.cycles(self.pipeline) + _TO_LANES * len(self.pointers.lanes) + ENTRY * (code.iterations > 0)

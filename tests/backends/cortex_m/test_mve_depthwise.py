@@ -221,12 +221,14 @@ def test_pairs_take_fewer_cycles():
     assert cycles(5, 1) < cycles(5, 0)
 
 
-def test_gathers_of_a_tile_begin_at_one_pointer():
-    """Windows two columns apart, of 16 channels in strips of four rows: 128 bytes."""
-    layer = mve_layers.depthwise(np.random.default_rng(11), (1, 8, 8, 16), (3, 3), stride=(2, 2), pad=(0, 1, 0, 1))
+@pytest.mark.parametrize(("channels", "found"), [(128, "_from_1024"), (16, "+w")])
+def test_gathers_of_a_tile_begin_at_one_pointer_or_find_their_addresses_in_a_vector(channels, found):
+    """Windows two columns apart in strips of four rows: 1,024 and 128 bytes."""
+    size, pad = (1, 8, 8, channels), (0, 1, 0, 1)
+    layer = mve_layers.depthwise(np.random.default_rng(11), size, (3, 3), stride=(2, 2), pad=pad)
     what = FAMILY.vector_sketches(layer.workload(FAMILY))["spatial_tiles"]
-    kernel = built(what, assigned({"tile": "1x1", "part": 4, "packed": 1, "block": 16, "paired": 0}), CORTEX_M55)
-    assert "_from_128" in kernel.text
+    kernel = built(what, assigned({"tile": "1x1", "part": 4, "packed": 1, "block": channels, "paired": 0}), CORTEX_M55)
+    assert found in kernel.text
     assert kernel.text.count("vldrw.u32 q") > kernel.text.count("addw %[p")
 
 

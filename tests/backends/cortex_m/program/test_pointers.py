@@ -94,3 +94,42 @@ def test_accesses_of_random_places_find_their_addresses(seed):
 def test_one_pointer_reaches_both_ways():
     plan = planned([use(0, 0), use(1, 960)], For("x", ITERATIONS, Seq(())))
     assert [start.const for _, start in plan.starts.values()] == [508]
+
+
+def gathers(*consts: int, stride: int = 4, row: str = "vldrw.i8.apart") -> list[PointerUse]:
+    return [use(number, const, stride, row=row)._replace(lanes="apart") for number, const in enumerate(consts)]
+
+
+def loop_of(extent: int) -> For:
+    return For("x", extent, Seq(()), kind="hardware_loop")
+
+
+@pytest.mark.parametrize("consts", [(0, 512, 772), (0, 64, 128, 192), (508, 0), (0, 508), (16,)])
+def test_a_vector_of_addresses_reaches_every_gather_of_each_iteration(consts):
+    uses = gathers(*consts)
+    plan = planned(uses, loop_of(ITERATIONS))
+    ((name, (_, start)),) = plan.starts.items()
+    assert plan.lanes == {name: "apart"}
+    assert plan.numbers == []
+    at = start.const
+    for iteration in range(ITERATIONS):
+        for each, const in zip(uses, consts, strict=True):
+            address = plan.addresses[each.key]
+            found = re.fullmatch(r"\[\{p0\}, #(-?\d+)\](!?)", address.text)
+            assert found is not None
+            assert address.of_lanes
+            assert abs(int(found[1])) <= 508
+            assert at + int(found[1]) == const + 4 * iteration
+            at += int(found[1]) if found[2] else 0
+
+
+@pytest.mark.parametrize("consts, stride", [((0, 1028), 4), ((0, 6), 4), ((0, 8), 2), ((0,), 512), ((0, 4), 0)])
+def test_where_a_vector_of_addresses_does_not_reach_gathers_have_pointers(consts, stride):
+    plan = planned(gathers(*consts, stride=stride), loop_of(ITERATIONS))
+    assert plan.lanes == {}
+    assert not any(address.of_lanes for address in plan.addresses.values())
+
+
+def test_gathers_whose_lanes_lie_differently_have_pointers():
+    one, other = gathers(0, 64)
+    assert planned([one, other._replace(lanes="else")], loop_of(ITERATIONS)).lanes == {}
