@@ -53,7 +53,8 @@ def test_no_word_saturates_where_sums_fit(variant, channels, options, fits):
     kernel = of_schedule(FAMILY.vector_sketches(what.workload(FAMILY))[variant], found, CORTEX_M55)
     saturated = any(name in kernel.text for name in ("vqmovnb.s32", "vqshl.s32", "vmax.s32"))
     assert saturated != fits
-    assert not fits or "vmovnb.i32" not in kernel.text  # low halves lie where the words were
+    low, high = (kernel.text.count(f"vmovn{half}.i32") for half in "bt")
+    assert not fits or low < high / 2  # low halves lie where the words were, but for those that an iteration leaves
 
 
 @pytest.mark.parametrize("options", [{}, {"table": True}, {"per_column": True}, {"clamp": (-90, 80)}], ids=str)
