@@ -180,7 +180,7 @@ def _batch_norm(module: GraphModule, node: Node) -> None:
             for values, name in zip(fused, ("weight", "bias"), strict=True)
         ]
         for user in list(node.users):
-            _replace(module, user, x.target, (image, *made, *rest[1:]))
+            _replace(module, user, x.target, (image, *made, *rest[1:]), like=x)
         return
     scale = torch.rsqrt(variance + epsilon) * (1.0 if weight is None else weight)
     offset = -mean * scale + (0.0 if bias is None else bias)
@@ -256,10 +256,11 @@ def _transposed(node: Node) -> Node | None:
     return source if isinstance(source, Node) and source.op == "get_attr" else None
 
 
-def _replace(module: GraphModule, node: Node, target: Any, args: tuple) -> None:
+def _replace(module: GraphModule, node: Node, target: Any, args: tuple, like: Node | None = None) -> None:
+    """Exchange a node for another one, which stands for the same line and module, or for those of `like`."""
     with module.graph.inserting_before(node):
         raised = module.graph.call_function(target, args)
-    raised.meta = dict(node.meta)
+    raised.meta = dict((like or node).meta)
     node.replace_all_uses_with(raised)
     module.graph.erase_node(node)
 

@@ -63,6 +63,15 @@ class Transposed(nn.Module):
         return self.last(self.grouped(self.norm(self.conv(x))))
 
 
+class ReadOnce(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 4, 3), norm()
+
+    def forward(self, x):
+        return self.norm(self.conv(x))
+
+
 class ReadTwice(nn.Module):
     """A convolution whose result is read beside its norm, too."""
 
@@ -119,3 +128,12 @@ def test_every_result_is_near_pytorchs(name):
     assert not any("batch_norm" in str(node.target) for node in program.graph.nodes)
     for want, got in zip(run_float(model, batches[0]), run_float(program, batches[0]), strict=True):
         assert 10 * np.log10((want**2).sum() / ((want - got) ** 2).sum()) > 30
+
+
+def test_a_convolution_with_a_norm_in_it_is_still_the_users_convolution():
+    torch.manual_seed(0)
+    batch = (torch.randn(1, 3, 8, 8),)
+    program = canonical(torch.export.export(ReadOnce().eval(), batch))
+    quantized = quantize(Capture("model", program, batch, (batch,)))
+    (conv,) = [node for node in quantized.graph.nodes if "conv2d" in str(node.target)]
+    assert "conv" in [path for path, _ in conv.meta["nn_module_stack"].values()]
