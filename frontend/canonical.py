@@ -56,6 +56,12 @@ def is_quantized(program: ExportedProgram) -> bool:
     return any(node.target in QUANTIZE + DEQUANTIZE for node in program.graph.nodes)
 
 
+def placeholders(program: ExportedProgram) -> list[Node]:
+    """The user's inputs, in order; parameters and buffers are none."""
+    wanted = set(program.graph_signature.user_inputs)
+    return [node for node in program.graph.nodes if node.op == "placeholder" and node.name in wanted]
+
+
 def computed(program: ExportedProgram) -> Iterator[Node]:
     """The nodes in use that depend on the user's inputs or on chance; all others are constants or assertions."""
     dependent = set(program.graph_signature.user_inputs)

@@ -15,7 +15,7 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 from torch.utils import _pytree as pytree
 
-from tosaic.frontend.canonical import arguments
+from tosaic.frontend.canonical import arguments, placeholders
 from tosaic.frontend.decomposition import decomposed
 from tosaic.frontend.export import export, refuse_training, training_advice
 from tosaic.frontend.interface import Batch, Call, as_call, flatten, resized, result_names, tensors_of
@@ -123,7 +123,7 @@ def capture(
     names = result_names(program)[: sum(method.results for method in methods) or None]
     examples = tensors_of(example, example)
     flatten(program, examples)
-    take_scalars(program, _placeholders(program))
+    take_scalars(program, placeholders(program))
     examples = with_axes(examples)
     _check_weights(program)
     _check_inputs(program, examples)
@@ -131,7 +131,7 @@ def capture(
     calls = [call_of(sample) for sample in (calibration if _are_calls(calibration) else given)]
     batches = _batches(calibration, calls, example, examples, _input_names(program))
     if nhwc:
-        take_channels_last(program, _placeholders(program))
+        take_channels_last(program, placeholders(program))
         examples, batches = channels_last(examples), list(map(channels_last, batches))
     if nhwc_results:
         give_channels_last(program)
@@ -151,9 +151,9 @@ def capture(
 
 def _take_unsigned(program: ExportedProgram, batches: Sequence[Batch]) -> tuple[Sequence[int], list[Batch]]:
     """Let inputs of uint8 be floats, or signed where the program stores them; which are floats, and the batches so."""
-    images = take_bytes(program, _placeholders(program))
+    images = take_bytes(program, placeholders(program))
     floats = [as_floats(batch, images) for batch in batches]
-    stored = take_stored(program, _placeholders(program))
+    stored = take_stored(program, placeholders(program))
     return images, [as_signed(batch, stored) for batch in floats]
 
 
@@ -286,21 +286,21 @@ def _check_weights(program: ExportedProgram) -> None:
 
 
 def _check_inputs(program: ExportedProgram, examples: Batch) -> None:
-    placeholders = _placeholders(program)
-    if not placeholders:
+    inputs = placeholders(program)
+    if not inputs:
         raise ModelError("the model takes no inputs")
     if not any(isinstance(result, Node) for result in arguments(program.graph.output_node())[0]):
         raise ModelError("the model gives no tensor")
     _check_placeholders(program)
-    if len(examples) != len(placeholders):
+    if len(examples) != len(inputs):
         raise ModelError(
-            f"the model takes {len(placeholders)} inputs, {len(examples)} examples are given",
+            f"the model takes {len(inputs)} inputs, {len(examples)} examples are given",
             hint="pass example inputs, or save the program together with them",
         )
 
 
 def _check_placeholders(program: ExportedProgram) -> None:
-    for node in _placeholders(program):
+    for node in placeholders(program):
         value = node.meta["val"]
         if not value.ndim:
             raise ModelError(f"the input `{node.name}` has no axes", hint="give it the shape [1]")
@@ -320,10 +320,5 @@ def _check_placeholders(program: ExportedProgram) -> None:
             )
 
 
-def _placeholders(program: ExportedProgram) -> list[Node]:
-    wanted = set(program.graph_signature.user_inputs)
-    return [node for node in program.graph.nodes if node.op == "placeholder" and node.name in wanted]
-
-
 def _input_names(program: ExportedProgram) -> list[str]:
-    return [node.name for node in _placeholders(program)]
+    return [node.name for node in placeholders(program)]

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from torch.export import ExportedProgram
 from torch.fx import Node
 
+from tosaic.frontend.canonical import placeholders
 from tosaic.support.errors import ModelError
 
 _NAMED = 40
@@ -60,8 +61,8 @@ def refuse_unmatched(program: ExportedProgram, given: Iterable[str]) -> None:
     Raises:
         ModelError: one names no module, no op and no input of the program.
     """
-    inputs = program.graph_signature.user_inputs
-    nodes = [node for node in program.graph.nodes if node.op == "call_function" or node.name in inputs]
+    calls = (node for node in program.graph.nodes if node.op == "call_function")
+    nodes = [*placeholders(program), *calls]
     known = sorted({name for node in nodes if node.target is not operator.getitem for name in names_of(node)})
     for pattern in given:
         if pattern.removeprefix("aten.") not in known:

@@ -11,6 +11,7 @@ from torch.export import ExportedProgram
 from torch.utils._pytree import tree_leaves
 
 from tosaic.frontend.calls import columns_of
+from tosaic.frontend.canonical import placeholders
 from tosaic.frontend.capture import Capture
 from tosaic.frontend.program_file import read_program
 from tosaic.support.errors import ModelError
@@ -35,7 +36,8 @@ def run_float_on(
             results of the one before it.
     """
     program = model.program if isinstance(model, Capture) else model
-    module, types = program.module(), _input_types(program)
+    # Firmware takes int64 as int32.
+    module, types = program.module(), [node.meta["val"].dtype for node in placeholders(program)]
 
     def call(inputs: Sequence[np.ndarray | torch.Tensor]) -> list[np.ndarray | torch.Tensor]:
         given = (torch.as_tensor(one).to(dtype) for one, dtype in zip(inputs, types, strict=True))
@@ -44,13 +46,6 @@ def run_float_on(
     with torch.no_grad():
         results = [given for _, given in in_sequence(call, samples, states)]
     return [[np.asarray(tensor) for tensor in result] for result in results]
-
-
-def _input_types(program: ExportedProgram) -> list[torch.dtype]:
-    """The types of a program's inputs, of which firmware takes int64 as int32."""
-    names = program.graph_signature.user_inputs
-    known = {node.name: node.meta["val"] for node in program.graph.nodes if node.op == "placeholder"}
-    return [known[str(name)].dtype for name in names]
 
 
 def save_float(capture: Capture, path: Path) -> None:

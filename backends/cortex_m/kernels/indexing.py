@@ -38,7 +38,8 @@ class _IndexedRows(ProgramFamily):
         (batch, places, width), (_, count) = shape_of(values), shape_of(indices)
         moved = IndexedRows(batch, places, count, width, ELEMENTS[size])
         constants = {} if table is None else {"w": np.ascontiguousarray(table).view(f"i{size}").reshape(-1)}
-        return workload(self.name, {"values": "in" if table is None else "const", **moved._asdict()}, constants)
+        gathered = "" if rows else "in" if table is None else "const"
+        return workload(self.name, {"values": gathered, **moved._asdict()}, constants)
 
     def sketch(self, workload: Workload) -> Sketched | None:
         return PlainRows(*self._what(workload))
@@ -51,7 +52,7 @@ class _IndexedRows(ProgramFamily):
     def _what(self, workload: Workload) -> tuple[IndexedRows, str, Mapping[str, np.ndarray]]:
         batch, places, count, width = (number(workload, name) for name in ("batch", "places", "indices", "width"))
         rows = IndexedRows(batch, places, count, width, str(workload.attributes["dtype"]))
-        return rows, str(workload.attributes["values"]) if self.name == "gather" else "", workload.constants
+        return rows, str(workload.attributes["values"]), workload.constants
 
 
 @FAMILIES.register

@@ -23,6 +23,7 @@ from tosaic.backends.cortex_m.program.tree import (
     BLOCKS,
     BYTES,
     REGISTERS,
+    SCALAR,
     Access,
     Alloc,
     Around,
@@ -107,9 +108,7 @@ def _instructions_only(block: For) -> None:
     if len(loops) > (block.kind == "block"):
         raise RefusedError(f"the block `{block.var}` has more than one hardware loop")
     for s in walk(block.body):
-        if isinstance(s, Assign | Reduce | If | Let) or (
-            isinstance(s, For) and s.kind not in ("unroll", "hardware_loop")
-        ):
+        if isinstance(s, SCALAR) or (isinstance(s, For) and s.kind not in ("unroll", "hardware_loop")):
             raise RefusedError(f"the block `{block.var}` holds what is no instruction")
         if isinstance(s, For) and s.kind == "unroll" and any(loop in walk(s) for loop in loops):
             raise RefusedError(f"the hardware loop in the block `{block.var}` is written out several times")

@@ -236,6 +236,10 @@ LEAVES = (Assign, Reduce, Instr)
 """Statements that hold no others."""
 
 
+SCALAR = (Assign, Reduce, If, Let)
+"""Statements that no block of assembly holds."""
+
+
 @dataclass(frozen=True)
 class Program:
     """Arguments, statements, and what the host does to constants, in order."""

@@ -11,13 +11,10 @@ from tosaic.backends.cortex_m.program.rewriting import around_of, mapped, touche
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive
 from tosaic.backends.cortex_m.program.tree import (
     BLOCKS,
-    Assign,
+    SCALAR,
     For,
-    If,
     Instr,
-    Let,
     Program,
-    Reduce,
     RefusedError,
     Statement,
     walk,
@@ -33,7 +30,7 @@ class Block(Primitive):
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         loop = plain(program.loop(str(arguments[0])))
-        if any(isinstance(s, Assign | Reduce | If | Let) for s in walk(loop.body)):
+        if any(isinstance(s, SCALAR) for s in walk(loop.body)):
             raise RefusedError(f"`{loop.var}` holds what is no instruction: select some first")
         if any(isinstance(s, For) and s.kind == "block" for s in walk(loop.body)):
             raise RefusedError(f"`{loop.var}` holds a block")
@@ -82,9 +79,7 @@ class HardwareLoop(Primitive):
             raise RefusedError(
                 f"the last iteration of `{loop.var}` starts early, and pointers move on by as much each iteration"
             )
-        if any(isinstance(s, Assign | Reduce | If | Let) for s in inside) or not any(
-            isinstance(s, Instr) for s in inside
-        ):
+        if any(isinstance(s, SCALAR) for s in inside) or not any(isinstance(s, Instr) for s in inside):
             raise RefusedError(f"`{loop.var}` holds what is no instruction: select some first")
         outside = around_of(loop, program.body) or ()
         if any(isinstance(s, For) and s.kind in BLOCKS for s in (*inside, *outside)):
