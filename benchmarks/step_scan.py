@@ -32,6 +32,7 @@ from tosaic.backends.cortex_m.kernels.depthwise_sketch import DepthwiseSketch
 from tosaic.backends.cortex_m.kernels.float_depthwise_sketch import ScalarFloatDepthwise
 from tosaic.backends.cortex_m.kernels.float_product_sketch import ScalarFloatProduct
 from tosaic.backends.cortex_m.kernels.indexing_sketch import PlainRows, VectorRows
+from tosaic.backends.cortex_m.kernels.lookup import LookupSketch
 from tosaic.backends.cortex_m.kernels.movement_sketch import PlainMovement, VectorMovement
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.kernels.pixel_sketch import PixelSketch
@@ -137,6 +138,7 @@ def shipped_schedules() -> Iterator[Shipped]:
         "movement": PlainMovement(*moved),
         "rows read": PlainRows(IndexedRows(2, 5, 3, 20, "i16"), "in", {}),
         "rows written": PlainRows(IndexedRows(2, 5, 3, 20, "i8"), "", {}),
+        "rows shared": LookupSketch(12, 32, 3, 0, False, {}),
         "resize": ResizeSketch(
             Resizing(2, ResizedAxis(3, 2, 4, 2, -1), ResizedAxis(4, 3, 4, 2, -1), 2, "i8", plain), ("high",), {}
         ),
@@ -167,6 +169,7 @@ def shipped_schedules() -> Iterator[Shipped]:
         "movement": VectorMovement(*moved),
         "rows read": VectorRows(IndexedRows(2, 5, 3, 20, "i16"), "const", {}),
         "rows written": VectorRows(IndexedRows(2, 5, 3, 20, "i8"), "", {}),
+        "rows shared": LookupSketch(32, 32, 3, 0, True, {}),
         **_pools(likely),
         "lined": VectorDepthwise(
             Geometry(1, 2, 3, 16, (2, 2), (1, 1), (0, 0, 1, 0), (1, 1), 1, 3),

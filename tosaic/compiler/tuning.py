@@ -44,7 +44,7 @@ from tosaic.tuner.progress import Listener, silent
 from tosaic.tuner.space import Schedule
 from tosaic.tuner.tune import TuningResult, best, tune
 
-_WORTH = 1.02
+_WORTH = 1.03
 """Times the cost of kernels that equal weights in one place may have."""
 
 FAMILIES: Mapping[KernelChoice, tuple[str, ...]] = {"all": (), "cmsis-nn": ("cmsis_nn",), "generic": ("linalg",)}

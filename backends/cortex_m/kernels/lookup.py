@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload, weights_at
-from tosaic.backends.cortex_m.kernels.mve import NARROWED, VECTOR, with_symbol
+from tosaic.backends.cortex_m.kernel import FAMILIES, KernelSource, Workload
+from tosaic.backends.cortex_m.kernels.mve import VECTOR
 from tosaic.backends.cortex_m.kernels.mve_match import INT8, dtype_of, number, workload
 from tosaic.backends.cortex_m.kernels.nibble_sketch import NIBBLES
-from tosaic.backends.cortex_m.kernels.params import Params
 from tosaic.backends.cortex_m.kernels.sketch_constants import factor_group
-from tosaic.backends.cortex_m.program.derived import DERIVED
+from tosaic.backends.cortex_m.program.family import ProgramFamily
+from tosaic.backends.cortex_m.program.indexing import MOVED_ROW, looked_up
+from tosaic.backends.cortex_m.program.kernel import Knobs, Sketched
+from tosaic.backends.cortex_m.program.sketches.movement import MANY, MovedBox, moved
+from tosaic.backends.cortex_m.program.tree import Program
 from tosaic.backends.target import Core
 from tosaic.support.functions import body_of, computing_ops, returned
 from tosaic.support.mlir import constant_value, ir, shape_of
-from tosaic.tuner.space import Schedule, Variant
+from tosaic.tuner.space import Choice, Schedule
 
 _BESIDE = (1, 2, 3, 4)
 """Channels of a convolution's register block."""
@@ -26,13 +30,76 @@ _WORD = 4
 """Bytes that cores with halves unpack at a time."""
 
 
+@dataclass(frozen=True)
+class LookupSketch:
+    """Rows of a table (rows, width), stored as a convolution stores its weights.
+
+    Args:
+        group: weights that have a factor, where two lie in a byte; 0 where each is a byte.
+        vectors: whether rows move in vectors.
+    """
+
+    rows: int
+    width: int
+    count: int
+    group: int
+    vectors: bool
+    constants: Mapping[str, np.ndarray] = field(compare=False, repr=False)
+
+    def program(self) -> Program:
+        return looked_up(self.rows, self.width, self.count)
+
+    def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
+        """The numbers that are open: `beside`, rows whose vectors lie one of each after the other; `order`, whether the
+        rows of each sixteen lie in theirs or as a convolution's results are `narrowed`; `behind`, empty vectors behind
+        the table; and, of four bits, `lanes`, bytes that hold two vectors."""
+        whole = self.width % VECTOR == 0
+        return {
+            "beside": tuple(n for n in _BESIDE if n == 1 or (whole and self.rows % n == 0)),
+            "order": ("own", "narrowed") if whole and core.mve and self.rows % VECTOR == 0 else ("own",),
+            "behind": _BEHIND,
+            "lanes": (unpacked(core) if self.group else VECTOR,),
+        }
+
+    def steps(self, knobs: Knobs) -> Iterator[str]:
+        beside, lanes, row = int(knobs["beside"]), int(knobs["lanes"]), "at"
+        whole, vectors = self.width % VECTOR == 0 and not self.group, self.width // VECTOR
+        if self.group:
+            vectors = -(-self.width // self.group) * self.group // (2 * lanes)
+            yield f"unpack(c, {self.group}, {lanes})"
+        if knobs["order"] == "narrowed":
+            yield f"narrowed_order({row}, w, p)"
+            row = "p"
+        if beside > 1:
+            yield from (f"split({row}, b, {beside})", f"divide_dim(w, 0, {beside})")
+        if whole and (self.vectors or beside > 1):
+            yield f"split(c, ci, {VECTOR})"
+            yield from (f"divide_dim(w, {1 + (beside > 1)}, {VECTOR})",) if vectors > 1 else ()
+        if beside > 1 and vectors > 1:
+            yield "reorder_dims(w, d0213)"
+        if not self.group and self.width >= VECTOR:
+            yield from self._moved(whole, beside)
+
+    def _moved(self, whole: bool, beside: int) -> Iterator[str]:
+        """The steps of the copy of a row of bytes."""
+        if not self.vectors:
+            yield "words(ci)" if beside > 1 else "words(c)"
+        elif not whole:
+            yield from moved(MovedBox(MOVED_ROW, ("c",), (self.width,), "c", "w", "", VECTOR, "i8", 0, 1, 0))
+        else:
+            yield from ("stage(w, c, vc, q, i8)", f"select(b{MOVED_ROW}, mve)")
+            yield from ("hardware_loop(c)",) if self.width // VECTOR > MANY else ()
+            yield f"block(b{MOVED_ROW})"
+
+    def cost(self, knobs: Knobs) -> float:
+        return int(knobs["beside"]) + int(knobs["behind"]) + _BESIDE[-1] * (knobs["order"] == "narrowed")
+
+
 @FAMILIES.register
-class Lookup(KernelFamily):
+class Lookup(ProgramFamily):
     """One GATHER of whole rows of a constant int8 table (1, rows, width) by an argument of indices (1, count).
 
-    Knobs: `beside`, rows whose vectors lie one of each after the other; `order`, whether the rows of each sixteen lie
-    in theirs or as a convolution's results are `narrowed`; `behind`, empty vectors behind the table. In `nibbles` two
-    numbers lie in a byte, as weights of four bits do.
+    In `nibbles` two numbers lie in a byte, as weights of four bits do.
     """
 
     name = "lookup"
@@ -55,101 +122,25 @@ class Lookup(KernelFamily):
         }
         return workload(self.name, attributes, {"weights": values[0]})
 
-    def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
-        rows, width = number(workload, "rows"), number(workload, "width")
-        lanes = _unpacked(core) if "group" in workload.attributes else 0
-        if lanes and width % (2 * lanes) == 0:
-            return (_variant(NIBBLES, rows, True, core),)
-        return (_variant("rows", rows, width % VECTOR == 0, core),)
+    def sketch(self, workload: Workload) -> Sketched:
+        return self._rows(workload, 0, False)
 
     def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
-        count, width, narrowed = number(workload, "count"), number(workload, "width"), schedule["order"] == "narrowed"
-        table, params, copied = workload.constants["weights"], Params(), _copied(width, int(schedule["beside"]))
-        lanes, factors = VECTOR, 0
-        if schedule.variant.endswith(NIBBLES):
-            lanes, group = _unpacked(core), number(workload, "group")
-            table, of_groups = _packed(table, group, lanes)
-            factors, copied = params.add(of_groups), [*_unpacked_row(width, group, lanes, int(schedule["beside"]))]
-        weights = params.add(_ordered(table, int(schedule["beside"]), lanes, narrowed))
-        places = ", ".join(str(NARROWED.index(row)) for row in range(VECTOR))
-        lines = [
-            "#include <stdint.h>",
-            *([f"static const uint8_t places[{VECTOR}] = {{{places}}};"] if narrowed else []),
-            "void @SYMBOL@(const int32_t *restrict indices, int8_t *restrict out, const int8_t *restrict params,",
-            "              void *scratch)",
-            "{",
-            "  (void)scratch;",
-            weights_at(weights),
-            *([f"  const int8_t *const factors = params + {factors};"] if weights else []),
-            f"  for (int i = 0; i < {count}; i++, out += {width}) {{",
-            f"    const int32_t row = {'(indices[i] & ~15) | places[indices[i] & 15]' if narrowed else 'indices[i]'};",
-            *(f"    {line}" for line in copied),
-            "  }",
-            "}",
-            "",
-        ]
-        symbol, text = with_symbol(self.name, "\n".join(lines))
-        behind = bytes(lanes * int(schedule["behind"]))
-        return KernelSource(symbol, "c", text, bytes(params) + behind, weights=weights)
+        source, knobs = super().generate(workload, schedule, core), dict(schedule.knobs)
+        behind = int(knobs.get("behind", 0)) * int(knobs.get("lanes", VECTOR))
+        return replace(source, params=source.params + bytes(behind))
 
-    def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
-        moved = number(workload, "count") * number(workload, "width")
-        return {"bytes": float(moved), "beside": float(int(schedule["beside"])), "scratch": 0.0}
+    def _sketches(self, workload: Workload, core: Core) -> Mapping[str, Sketched]:
+        group, lanes = number(workload, "group") if "group" in workload.attributes else 0, unpacked(core)
+        if group and lanes and number(workload, "width") % (2 * lanes) == 0:
+            return {NIBBLES: self._rows(workload, group, core.mve)}
+        return {"rows": self._rows(workload, 0, core.mve)}
+
+    def _rows(self, workload: Workload, group: int, vectors: bool) -> LookupSketch:
+        rows, width, count = (number(workload, name) for name in ("rows", "width", "count"))
+        return LookupSketch(rows, width, count, group, vectors, {"w": workload.constants["weights"]})
 
 
-def _unpacked(core: Core) -> int:
+def unpacked(core: Core) -> int:
     """The bytes of four-bit weights that a core unpacks at a time; 0 where it reads bytes."""
     return VECTOR if core.mve else _WORD * ("dsp" in core.isa)
-
-
-def _variant(name: str, rows: int, whole: bool, core: Core) -> Variant:
-    """A variant for rows of `whole` vectors, or others."""
-    beside = tuple(n for n in _BESIDE if n == 1 or (whole and rows % n == 0))
-    orders = ("own", "narrowed") if whole and core.mve and rows % VECTOR == 0 else ("own",)
-    return Variant(name, {"beside": beside, "behind": _BEHIND, "order": orders})
-
-
-def _packed(table: np.ndarray, group: int, lanes: int) -> tuple[np.ndarray, np.ndarray]:
-    """The rows of a table of four bits, two numbers in a byte, and the factors of their groups."""
-    rows = table.astype(np.int64)
-    nibbles, factors = DERIVED[NIBBLES](rows, group, lanes), DERIVED["factors"](rows, group)
-    assert nibbles is not None and factors is not None
-    return nibbles.astype(np.int8).reshape(len(rows), -1), factors.astype(np.int8)
-
-
-def _ordered(table: np.ndarray, beside: int, lanes: int, narrowed: bool) -> np.ndarray:
-    """A table [rows, bytes] in the order of a convolution's weights."""
-    width = table.shape[1]
-    if narrowed:
-        table = table.reshape(-1, VECTOR, width)[:, NARROWED].reshape(-1, width)
-    return table.reshape(-1, beside, width // lanes, lanes).swapaxes(1, 2) if beside > 1 else table
-
-
-def _copied(width: int, beside: int) -> list[str]:
-    """C that copies `row`."""
-    if beside == 1:
-        return [f"__builtin_memcpy(out, packed + row * {width}, {width});"]
-    return [
-        _from(width, VECTOR, beside),
-        f"for (int c = 0; c < {width}; c += {VECTOR})",
-        f"  __builtin_memcpy(out + c, from + c * {beside}, {VECTOR});",
-    ]
-
-
-def _unpacked_row(width: int, group: int, lanes: int, beside: int) -> Iterator[str]:
-    """C that unpacks `row`, and multiplies by the factors of its groups."""
-    groups = -(-width // group)
-    yield _from(groups * group // 2, lanes, beside)
-    yield f"for (int c = 0; c < {width // 2}; c += {lanes}) {{"
-    yield f"  const int32_t factor = factors[indices[i] * {groups} + c / {group // 2}];"
-    yield f"  for (int j = 0; j < {lanes}; j++) {{"
-    yield f"    const int32_t two = from[c * {beside} + j];"
-    yield "    out[2 * c + j] = (int8_t)(((two & 15) ^ 8) - 8) * factor;"
-    yield f"    out[2 * c + {lanes} + j] = (two >> 4) * factor;"
-    yield "  }"
-    yield "}"
-
-
-def _from(width: int, lanes: int, beside: int) -> str:
-    """C that finds the first bytes of a row of so many."""
-    return f"const int8_t *from = packed + row / {beside} * {beside * width} + row % {beside} * {lanes};"

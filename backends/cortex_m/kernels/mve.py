@@ -6,8 +6,6 @@ import hashlib
 
 VECTOR = 16
 """Bytes of an MVE vector, which are also its int8 lanes."""
-NARROWED = [4 * i + first for first in (0, 2, 1, 3) for i in range(4)]
-"""VQMOVNB and VQMOVNT narrow into even and odd lanes: two rounds of them bring these of sixteen sums to bytes."""
 
 _INTRINSICS = """\
 int8x16_t vldrbq_s8(const int8_t *)

@@ -46,6 +46,18 @@ def gathered(r: IndexedRows, values: str) -> Program:
     return Program(arguments, _indexed(r, "w", "out"))
 
 
+def looked_up(rows: int, width: int, count: int) -> Program:
+    """GATHER of rows of bytes of a table (rows, width); `c` counts bytes of a row."""
+    arguments = (
+        Buffer("w", "i8", (rows, width), "const"),
+        Buffer("indices", "i32", (count,), "in"),
+        Buffer("out", "i8", (count, width), "out"),
+    )
+    copy = Assign(Access("out", (Affine.of("n"), Affine.of("c"))), Access("w", (Affine.of("at"), Affine.of("c"))))
+    index = Access("indices", (Affine.of("n"),))
+    return Program(arguments, nested(Let("at", index, rows, nested(copy, **{f"b{MOVED_ROW}": 1, "c": width})), n=count))
+
+
 def scattered(r: IndexedRows) -> Program:
     """SCATTER: the values, with rows in the places that their indices name; where there is no such place, none."""
     arguments = (

@@ -20,6 +20,7 @@ from tosaic.backends.cortex_m.program.tree import (
     For,
     If,
     Instr,
+    Let,
     Op,
     Program,
     Reduce,
@@ -128,6 +129,8 @@ def _choices(
         case "made":
             iteration = program.loops[next(name for name in map(str, before[::-1]) if name in program.loops)][0].body
             yield from (s.buffer.name for s in walk(iteration) if isinstance(s, Alloc))
+        case "variable":
+            yield from dict.fromkeys(s.var for s in program.statements if isinstance(s, For | Let))
         case str() if kind in LOOPS:
             outer = [program.loops[name][0] for name in map(str, before) if name in program.loops]
             inside = nest_of(outer[-1].body)[0] if outer else program.statements

@@ -130,6 +130,16 @@ def _propagating(name: str, sign: str) -> str:
     return f"INLINE float {name}(float a, float b) {{ return b {sign} a || b != b ? b : a; }}"
 
 
+def _quotient(value: int, divisor: int) -> int:
+    """A number divided by a positive one, rounded to zero as C rounds."""
+    return value // divisor if value >= 0 else -(-value // divisor)
+
+
+def _narrowed(row: int) -> int:
+    """Where VQMOVN leaves a row: of each sixteen rows 4 i + f, at i behind 0, 8, 4 and 12 for f = 0, 1, 2 and 3."""
+    return row & ~15 | (row & 1) << 3 | (row & 2) << 1 | row >> 2 & 3
+
+
 def _extremum(choose: Callable[..., float], a: float, b: float) -> float:
     return math.nan if math.isnan(a) or math.isnan(b) else choose(a, b)
 
@@ -162,6 +172,9 @@ OPS: Mapping[str, Operation] = MappingProxyType(
         "gt": _infix(">", lambda a, b: int(a > b), 2),
         "ge": _infix(">=", lambda a, b: int(a >= b), 2),
         "bit_not": Operation(lambda v: ~v, "(~{0})", 1),
+        "quotient": _infix("/", _quotient, 12),
+        "rest": _infix("%", lambda v, n: v - n * _quotient(v, n), 14),
+        "narrowed": _function("narrowed", "v", "(v & ~15) | (v & 1) << 3 | (v & 2) << 1 | (v >> 2 & 3)", 7, _narrowed),
         "select": Operation(lambda c, a, b: a if c else b, "({0} ? {1} : {2})", 3),
         "max": _function("max32", "a b", "a > b ? a : b", 2, max),
         "min": _function("min32", "a b", "a < b ? a : b", 2, min),
@@ -236,8 +249,9 @@ OPS: Mapping[str, Operation] = MappingProxyType(
 `low` is the low byte, `low_half` the low 16 bits, `high` is SMMUL. `asr` and `round_asr` shift right by a known number.
 `scale32` is apply_scale_32 of the TOSA specification without double rounding. `scale48` is apply_scale_16 of a sum of
 two numbers: the first is all but the last eight bits, and the second what is left. `round_high_add` is VQRDMLASH.
-`max_nan` is no number where one of two is none, `max_number` the other one then. Shifts by a number that is not known
-are to the left, and to the right where it is negative.
+`max_nan` is no number where one of two is none, `max_number` the other one then. `quotient` and `rest` are those of a
+division by a positive number. `narrowed` is the place of a row among rows in the order that VQMOVN leaves. Shifts by a
+number that is not known are to the left, and to the right where it is negative.
 """
 
 LOW = {8: "low", 16: "low_half"}

@@ -33,10 +33,10 @@ class Primitive(ABC):
         takes: what the arguments are; the ones behind `optional` may be left out.
             A loop is any `loop`, or one that is `plain` (no step has marked it), a `sum` (it only adds up, one
             statement) or `sums` (several). Others are `several` (it holds several statements, or a condition),
-            `conditional` (a condition is in it), `copying` (it copies vectors), or `hardware`. A buffer is any
-            `buffer`, or one that is `inner` (no input or output), `computed` (in scratch memory or registers), or a
-            `constant`. Others are one `alike`, its `own` (in scratch memory), `lone` (one number), or `made` (it lives
-            in a loop).
+            `conditional` (a condition is in it), `copying` (it copies vectors), or `hardware`. A `variable` is that of
+            any loop, or a number that is computed. A buffer is any `buffer`, or one that is `inner` (no input or
+            output), `computed` (in scratch memory or registers), or a `constant`. Others are one `alike`, its `own` (in
+            scratch memory), `lone` (one number), or `made` (it lives in a loop).
             What else there is: a `name` (a new one), a `number`, a `divisor` (of a dimension), `lanes` (of vectors), a
             `dim`, a `memory`, an `order` (of dimensions: `d102`), a `dtype`, a `rule`, an `op`, an `isa`, a `word` (see
             `words`).

@@ -26,6 +26,7 @@ from tosaic.backends.cortex_m.program.tree import (
     For,
     If,
     Let,
+    Op,
     Program,
     RefusedError,
     Seq,
@@ -45,8 +46,8 @@ def plain(loop: For) -> For:
     return loop
 
 
-def with_loop(program: Program, loop: For, new: Statement) -> Program:
-    """The program with a loop exchanged."""
+def with_loop(program: Program, loop: For | Let, new: Statement) -> Program:
+    """The program with a loop, or a computed number, exchanged."""
     return replace(program, body=exchanged(program.body, loop, new))
 
 
@@ -89,18 +90,21 @@ class Split(Primitive):
     """`split(x, xi, 4)`: `for x in N` becomes `for x in N / 4: for xi in 4`.
 
     Where the factor does not divide N, `early` starts the last iteration so that it is whole; it repeats work.
+    A number that is computed becomes its quotient, and the rest.
     """
 
     name = "split"
-    takes = ("plain", "name", "number", "word")
+    takes = ("variable", "name", "number", "word")
     optional = 1
     words = ("exact", "early")
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         var, inner, factor = str(arguments[0]), str(arguments[1]), int(arguments[2])
         tail = arguments[3] if len(arguments) > 3 else "exact"
-        loop = plain(program.loop(var))
         fresh(program, inner)
+        if (number := computed_number(program, var)) is not None:
+            return _divided(program, number, inner, factor, tail)
+        loop = plain(program.loop(var))
         if loop.step != 1 or not 0 < factor <= loop.extent:
             raise RefusedError(f"`{var}` of {loop.extent} by {loop.step} is not split by {factor}")
         if loop.extent % factor == 0:
@@ -114,6 +118,28 @@ class Split(Primitive):
             raise RefusedError(why)
         body = at(loop.body, {var: Affine.of(var) + inner})
         return with_loop(program, loop, For(var, loop.extent, For(inner, factor, body), factor, early=True))
+
+
+def computed_number(program: Program, var: str) -> Let | None:
+    """The number that is computed and called so; None where there is none, or several."""
+    found = [s for s in program.statements if isinstance(s, Let) and s.var == var]
+    return found[0] if len(found) == 1 else None
+
+
+def _divided(program: Program, number: Let, inner: str, factor: int, tail: Argument) -> Program:
+    """The program with a computed number as its quotient by a factor, and the rest.
+
+    Raises:
+        RefusedError: the factor does not divide what the number is less than.
+    """
+    if not 1 < factor <= number.extent or number.extent % factor or tail != "exact":
+        raise RefusedError(f"`{number.var}` below {number.extent} is not split by {factor}")
+    body = at(number.body, {number.var: Affine.of(number.var) * factor + inner})
+    quotient, rest = Op("quotient", (number.value, factor)), Op("rest", (number.value, factor))
+    if factor.bit_count() == 1:
+        quotient, rest = Op("asr", (number.value, factor.bit_length() - 1)), Op("bit_and", (number.value, factor - 1))
+    found = Let(number.var, quotient, number.extent // factor, Let(inner, rest, factor, body))
+    return with_loop(program, number, found)
 
 
 @PRIMITIVES.register

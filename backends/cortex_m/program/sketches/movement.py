@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from tosaic.backends.cortex_m.program.movement import FILL, CopyAxis, CopyBox, loops_of_box
 
-_MANY = 12
+MANY = 12
 """Vectors along an axis that a hardware loop iterates over."""
 
 
@@ -98,7 +98,7 @@ def moved(m: MovedBox) -> Iterator[str]:
     if m.source and m.source != FILL:
         yield f"stage({m.source}, {around}, f{m.number}, r, i32)"
     vectors = -(-m.extent // m.lanes)
-    if vectors > _MANY:
+    if vectors > MANY:
         yield from _hardware_loop(m, inner, around)
         return
     yield from _vectors(m, inner, m.extent)

@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 import pytest
-from trees import outputs, stepped
+from trees import NAMED_ROWS, outputs, stepped
 
 from tosaic.backends.cores.cortex_m4 import CORE
 from tosaic.backends.cortex_m.kernel import Overlap
@@ -84,7 +84,11 @@ def test_a_listing_parses(text):
         ("fuse(y, x)", "`x` does not stand right inside of `y`"),
         ("hardware_loop(y)", "`y` holds what is no instruction: select some first"),
         ("block(y)", "`y` holds what is no instruction: select some first"),
-        ("split(at, z, 2)", "there is no loop `at`"),
+        ("split(at, z, 3)", "`at` below 4 is not split by 3"),
+        ("split(at, z, 2, early)", "`at` below 4 is not split by 2"),
+        ("reorder(at, x)", "there is no loop `at`"),
+        ("narrowed_order(at, rows, p)", "rows is no constant that loops read"),
+        ("narrowed_order(y, rows, p)", "`y` is no number that is computed"),
         ("merge(b, y)", "`b` and `y` iterate over other numbers"),
         ("split(x, at, 2)", "`at` is taken, or no name"),
     ],
@@ -101,6 +105,53 @@ def test_rows_are_staged_and_loops_inside_are_free():
         program = stepped(WRITTEN, steps)
         check(program, CORE)
         np.testing.assert_array_equal(outputs(program, arrays), expected)
+
+
+@pytest.mark.parametrize("indices", [[3, 0, 2], [-1, 4, 1], [-3, 1 << 30, 0]])
+def test_a_number_is_split(indices):
+    arrays, expected = written(indices)
+    program = stepped(WRITTEN, "split(at, z, 2)")
+    check(program, CORE)
+    np.testing.assert_array_equal(outputs(program, arrays), expected)
+
+
+ORDERS = [
+    "split(at, b, 3)\ndivide_dim(w, 0, 3)\nsplit(x, xi, 16)\ndivide_dim(w, 2, 16)\nreorder_dims(w, d0213)\nwords(xi)",
+    "narrowed_order(at, w, p)",
+    "narrowed_order(at, w, p)\nsplit(p, b, 3)\ndivide_dim(w, 0, 3)\nreorder_dims(w, d021)",
+    "unpack(x, 32, 16)",
+    "unpack(x, 64, 4)\nsplit(at, b, 2)\ndivide_dim(w, 0, 2)\nreorder_dims(w, d0213)",
+    "unpack(x, 128, 16)\nnarrowed_order(at, w, p)\nsplit(p, b, 2)\ndivide_dim(w, 0, 2)\nreorder_dims(w, d0213)",
+]
+
+
+@pytest.mark.parametrize("steps", ORDERS)
+def test_rows_of_a_table_are_found_in_every_order(steps):
+    rng = np.random.default_rng(0)
+    groups = 32 if "32" in steps else 64
+    factors = rng.integers(1, 16, (48, 64 // groups)).repeat(groups, 1)
+    given = {"w": (factors * rng.integers(-8, 8, (48, 64))).astype(np.int8)}
+    given["indices"] = np.array([0, 47, 17, 17, 5, 46, 31, 32, 8], np.int32)
+    program = stepped(NAMED_ROWS, steps)
+    check(program, CORE)
+    np.testing.assert_array_equal(outputs(program, given), given["w"][given["indices"]].ravel())
+
+
+@pytest.mark.parametrize(
+    ("steps", "message"),
+    [
+        ("unpack(x, 32, 16)", "`factors` does not hold for all of w"),
+        ("unpack(x, 48, 16)", "a group of 48, or a row, is no whole number of 16 bytes"),
+        ("unpack(y, 32, 16)", "`y` does more than to copy"),
+        ("split(x, xi, 32)\nunpack(xi, 32, 8)", "`xi` does not go along rows of w"),
+        ("split(at, b, 2)\nnarrowed_order(at, w, p)", "`at` does not say what row of w is read"),
+    ],
+)
+def test_a_table_that_lies_otherwise_is_refused(steps, message):
+    given = {"w": np.arange(3072).astype(np.int8).reshape(48, 64), "indices": np.zeros(9, np.int32)}
+    with pytest.raises(RefusedError) as error:
+        outputs(stepped(NAMED_ROWS, steps), given)
+    assert message in (error.value.what, error.value.why)
 
 
 def test_a_copy_of_a_loop_has_numbers_of_its_own():

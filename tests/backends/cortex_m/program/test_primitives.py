@@ -48,7 +48,7 @@ REFUSED = {
     "COPY: split(x, xi, 9)": "`x` of 8 by 1 is not split by 9",
     "COPY: split(x, xi, 4, early)": "4 divides 8: no iteration is early",
     "COPY: split(x, xi, 4, late)": "`late` is none of exact, early",
-    "COPY: split(x, xi)": "`split` takes 3 to 4 arguments: plain, name, number, word",
+    "COPY: split(x, xi)": "`split` takes 3 to 4 arguments: variable, name, number, word",
     "COPY: split(x, 4, xi)": "`4` is no name",
     "COPY: unroll(x); split(x, xi, 4)": "`x` is no plain loop",
     "COPY: words(x)": "`x` is no loop over 16 bytes and more, one element after the other",

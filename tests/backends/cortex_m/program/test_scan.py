@@ -51,6 +51,7 @@ def test_each_sketch_has_a_schedule_on_each_core(shipped):
         "resize",
         "rows read",
         "rows written",
+        "rows shared",
     }
     found = {f"{core.name} {name}" for core in (CORTEX_M4, CORTEX_M3) for name in names}
     found |= {f"{CORTEX_M4.name} {name}" for name in ("float conv2d", "float depthwise")}
@@ -70,6 +71,7 @@ def test_each_sketch_has_a_schedule_on_each_core(shipped):
         "movement",
         "rows read",
         "rows written",
+        "rows shared",
         "tiled",
         "walked",
         "stepped",

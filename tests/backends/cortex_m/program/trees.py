@@ -33,6 +33,15 @@ for z < 2:
     for x < 16:
       out[2 * z + y, x] = a[4 * z + 2 * y, x]
 """
+NAMED_ROWS = """
+w: i8[48, 64] in const
+indices: i32[9] in in
+out: i8[9, 64] in out
+for y < 9:
+  let at < 48 be indices[y]:
+    for x < 64:
+      out[y, x] = w[at, x]
+"""
 HALVED = """
 a: i8[6, 8] in in
 out: i8[6, 8] in out
