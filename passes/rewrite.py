@@ -34,11 +34,15 @@ def pattern(*names: str) -> Callable[[Rule], Pattern]:
     return lambda rule: Pattern(names, rule)
 
 
-def rewrite(module: ir.Module, patterns: Iterable[Pattern]) -> None:
+def rewrite(module: ir.Module, patterns: Iterable[Pattern], generations: int = _SWEEPS) -> None:
     """Apply `patterns` to every function until none matches, and remove what becomes dead.
 
     Patterns are tried in the order given. The driver holds ops by position in a snapshot of the block and marks what
     it erases, so that an erased op is never touched.
+
+    Args:
+        generations: how often ops are rewritten that stand for others: what is made of an op of the function is of the
+            first generation. Where patterns choose by costs, forms may turn into each other without end.
 
     Raises:
         PassError: no fixpoint is reached.
@@ -49,30 +53,32 @@ def rewrite(module: ir.Module, patterns: Iterable[Pattern]) -> None:
             by_name.setdefault(name, []).append(one)
     for function in functions(module).values():
         for block in function.regions[0].blocks:
-            _fixpoint(block, by_name)
+            _fixpoint(block, by_name, generations)
 
 
-def _fixpoint(block: ir.Block, by_name: dict[str, list[Pattern]]) -> None:
-    matched = ""
+def _fixpoint(block: ir.Block, by_name: dict[str, list[Pattern]], generations: int) -> None:
+    matched, sweep = "", _Sweep(block, [0] * len(block.operations))
     for _ in range(_SWEEPS):
-        matched = _Sweep(block).run(by_name)
+        matched = sweep.run(by_name, generations)
         if not matched:
             return
+        sweep = _Sweep(block, sweep.generations_of(block))
     raise PassError(f"no fixpoint after {_SWEEPS} sweeps", why=f"the last pattern that matched is `{matched}`")
 
 
 class _Sweep:
-    """One pass over a snapshot of a block."""
+    """One pass over a snapshot of a block, whose ops are of these generations."""
 
-    def __init__(self, block: ir.Block) -> None:
+    def __init__(self, block: ir.Block, generations: Sequence[int]) -> None:
         self.ops = [op.operation for op in block.operations]
         self.alive = [True] * len(self.ops)
+        self.generations = generations
 
-    def run(self, by_name: dict[str, list[Pattern]]) -> str:
+    def run(self, by_name: dict[str, list[Pattern]], generations: int) -> str:
         """Rewrite each op at most once and erase what is dead; the last pattern that matched, empty when none did."""
         matched = ""
         for index, op in enumerate(self.ops):
-            if not self.alive[index]:
+            if not self.alive[index] or self.generations[index] >= generations:
                 continue
             for one in by_name.get(op.name, ()):
                 with ir.InsertionPoint(op), op.location:
@@ -86,6 +92,21 @@ class _Sweep:
             if self.alive[index] and _is_dead(self.ops[index]):
                 self._erase(index)
         return matched
+
+    def generations_of(self, block: ir.Block) -> list[int]:
+        """Those of the ops that the block has now. A new op comes behind those that are gone from where it stands."""
+        found, index = list[int](), 0
+        for op in block.operations:
+            gone = list[int]()
+            while index < len(self.ops) and not self.alive[index]:
+                gone.append(self.generations[index])
+                index += 1
+            if index < len(self.ops) and op.operation == self.ops[index]:
+                found.append(self.generations[index])
+                index += 1
+            else:
+                found.append(max(gone) + 1 if gone else max(found[-1:], default=0))
+        return found
 
     def _replace(self, index: int, values: list[ir.Value]) -> None:
         op = self.ops[index]

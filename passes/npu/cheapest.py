@@ -24,6 +24,8 @@ Forms: TypeAlias = Callable[[ir.Operation], "tuple[Sequence[ir.Operation], Seque
 COMPARED = ("i8", "i16", "i32")
 """Types of which `or_least` takes the greater value."""
 _SUMS = {"i8": "i32", "i16": "i48"}
+_GENERATIONS = 3
+"""How often a form may be written in another one: beside others, each may cost less than the other."""
 _CHOSEN: dict[tuple[Cost, Forms, tuple[str, ...]], int] = {}
 """Which form costs least, 0 for the ops as they stand, whatever their constants hold."""
 
@@ -49,7 +51,7 @@ def to_cheapest(
     """
     if target not in COSTS:
         raise unknown_name("target", target, sorted(COSTS))
-    rewrite(module, [_cheapest(COSTS[target], forms, names, cheap, gain, most)])
+    rewrite(module, [_cheapest(COSTS[target], forms, names, cheap, gain, most)], _GENERATIONS)
 
 
 def _cheapest(

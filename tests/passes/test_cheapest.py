@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -357,6 +358,18 @@ def test_every_form_of_a_product_with_a_mask(viewed, monkeypatch):
     assert [(3, 12, 2)] in products
     assert [(6, 6, 2)] in products
     check(module, others, ["ethos-u85-256"])
+
+
+def test_forms_end_that_each_cost_less_than_what_they_are_made_of(monkeypatch):
+    graph, costs = Graph(), itertools.count(250, -1)
+    sums = graph.matmul(graph.input((3, 2, 8), "i16"), graph.input((3, 8, 12), "i16"))
+    module = graph.module(graph.requantize(sums, "i16", 1e-6))
+    monkeypatch.setitem(COSTS, "falling", lambda _: next(costs))
+    other = copy_of(module)
+    create("cheapest-products", {"target": "falling"}).run(other)
+    products = [shape_of(op.results[0]) for op in walk(other) if op.name == "tosa.matmul"]
+    assert products == [(3, 12, 2)]  # exchanged three times
+    check(module, [other], ["ethos-u85-256"])
 
 
 def test_a_product_stays_to_whose_rows_different_ones_are_added(monkeypatch):

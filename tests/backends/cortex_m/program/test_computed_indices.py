@@ -130,7 +130,7 @@ def test_rows_of_a_table_are_found_in_every_order(steps):
     rng = np.random.default_rng(0)
     groups = 32 if "32" in steps else 64
     factors = rng.integers(1, 16, (48, 64 // groups)).repeat(groups, 1)
-    given = {"w": (factors * rng.integers(-8, 8, (48, 64))).astype(np.int8)}
+    given: dict[str, np.ndarray] = {"w": (factors * rng.integers(-8, 8, (48, 64))).astype(np.int8)}
     given["indices"] = np.array([0, 47, 17, 17, 5, 46, 31, 32, 8], np.int32)
     program = stepped(NAMED_ROWS, steps)
     check(program, CORE)
