@@ -26,6 +26,7 @@ from tosaic.frontend.bias_correction import correct_parameters, make_room_for_bi
 from tosaic.frontend.calibration import calibrate
 from tosaic.frontend.canonical import arguments, complete_arguments, is_float, is_quantized
 from tosaic.frontend.capture import Capture
+from tosaic.frontend.constant_products import raise_constant_products
 from tosaic.frontend.decomposition import importable
 from tosaic.frontend.exclusion import has_int16, refuse_unmatched, stays_float
 from tosaic.frontend.formats import ACTIVATIONS, ANNOTATION, BYTES, Activations, bias_format, row_format, weight_format
@@ -150,6 +151,8 @@ def prepare(
         if activations == "int8":  # beside tensors of 16 bits, coarser steps of weights are most of the noise
             fold_affines(module)
         wide = keep_wide_ranges(module, capture.calibration, activations)
+        if activations == "int8":  # constants of int16 beside other tensors are more than weights
+            raise_constant_products(module, (*exclude, *int16))
         quantizer = TosaQuantizer(
             activations, tuple(exclude), tuple(int16), capture.bytes, npu, tuple(int4), group_size
         )
