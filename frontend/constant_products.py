@@ -37,7 +37,7 @@ def raise_constant_products(module: GraphModule, named: Sequence[str]) -> None:
         left, right = arguments(node)[:2]
         if (left.op == "get_attr") == (right.op == "get_attr"):
             continue
-        product = _Product(module, node)
+        product = _LayersOfProduct(module, node)
         with module.graph.inserting_before(node):
             if right.op == "get_attr":
                 found = product.by(left, parameter(module, right))
@@ -49,7 +49,7 @@ def raise_constant_products(module: GraphModule, named: Sequence[str]) -> None:
                 module.graph.erase_node(node)
 
 
-class _Product:
+class _LayersOfProduct:
     """Builds what stands for a node, right before it."""
 
     def __init__(self, module: GraphModule, node: Node) -> None:
@@ -96,7 +96,7 @@ def _numbers(shape: Sequence[int], broadcast: Sequence[int]) -> list[int]:
     return np.broadcast_to(np.arange(math.prod(shape)).reshape(shape), broadcast).ravel().tolist()
 
 
-def _turned(product: _Product, x: Node) -> Node:
+def _turned(product: _LayersOfProduct, x: Node) -> Node:
     """With the last two axes exchanged; a vector is a row."""
     if x.meta["val"].ndim == 1:
         return product.made(aten.reshape.default, x, [1, -1])

@@ -14,7 +14,7 @@ from tosaic.frontend import Capture, quantize, run_float
 from tosaic.frontend.canonical import canonical
 
 
-class Product(nn.Module):
+class ByConstant(nn.Module):
     def __init__(self, constant: Tensor, on_left: bool) -> None:
         super().__init__()
         self.constant, self.on_left = nn.Parameter(constant), on_left
@@ -67,7 +67,7 @@ SHAPES = [
 @pytest.mark.parametrize(("constant", "shape", "on_left", "layers"), SHAPES)
 def test_a_product_by_a_constant_is_layers(constant, shape, on_left, layers):
     torch.manual_seed(0)
-    capture = captured(Product(torch.randn(constant), on_left), *shape)
+    capture = captured(ByConstant(torch.randn(constant), on_left), *shape)
     program = quantize(capture)
     ops = ops_of(program)
     assert ops["linear"] == layers and not ops.keys() & {"matmul", "mm", "bmm"}
@@ -85,7 +85,7 @@ def test_heads_have_layers_of_their_own():
 @pytest.mark.parametrize("options", [{"activations": "int16"}, {"int16": ["matmul"]}], ids=str)
 def test_constants_beside_int16_have_16_bits(options):
     torch.manual_seed(0)
-    capture = captured(Product(torch.randn(4, 16, 8), False), 4, 5, 16)
+    capture = captured(ByConstant(torch.randn(4, 16, 8), False), 4, 5, 16)
     program = quantize(capture, **options)
     assert ops_of(program)["matmul"] == 1
     (want,), (got,) = run_float(capture, capture.calibration[0]), run_float(program, capture.calibration[0])
@@ -94,13 +94,13 @@ def test_constants_beside_int16_have_16_bits(options):
 
 def test_what_is_named_keeps_its_name():
     torch.manual_seed(0)
-    capture = captured(Product(torch.randn(4, 16, 8), False), 4, 5, 16)
+    capture = captured(ByConstant(torch.randn(4, 16, 8), False), 4, 5, 16)
     assert ops_of(quantize(capture, exclude=["matmul"]))["matmul"] == 1
 
 
 def test_a_product_of_more_matrices_than_layers_stays_one():
     torch.manual_seed(0)
-    assert ops_of(quantize(captured(Product(torch.randn(65, 4, 4), False), 65, 2, 4)))["matmul"] == 1
+    assert ops_of(quantize(captured(ByConstant(torch.randn(65, 4, 4), False), 65, 2, 4)))["matmul"] == 1
 
 
 def test_a_product_of_activations_stays_one():
