@@ -30,6 +30,7 @@ from tosaic.frontend.constant_products import raise_constant_products
 from tosaic.frontend.decomposition import importable
 from tosaic.frontend.exclusion import has_int16, refuse_unmatched, stays_float
 from tosaic.frontend.formats import ACTIVATIONS, ANNOTATION, BYTES, Activations, bias_format, row_format, weight_format
+from tosaic.frontend.gates import balance_gates
 from tosaic.frontend.grouped_weights import (
     GROUP_SIZES,
     LAYERS,
@@ -58,6 +59,7 @@ from tosaic.frontend.quiet import quietly
 from tosaic.frontend.raising import raise_core_aten
 from tosaic.frontend.recurrent import round_states
 from tosaic.frontend.regions import Region, pointwise_regions
+from tosaic.frontend.residuals import widen_residuals
 from tosaic.frontend.rms_norm import raise_rms_norms
 from tosaic.frontend.sharing import share_formats
 from tosaic.frontend.sums import align_sums
@@ -150,6 +152,9 @@ def prepare(
         raise_rms_norms(module)
         if activations == "int8":  # beside tensors of 16 bits, coarser steps of weights are most of the noise
             fold_affines(module)
+            balance_gates(module, capture.calibration, int4, group_size)
+            if not npu:  # where sums of int16 cost a Cortex-M what those of int8 do
+                widen_residuals(module)
         wide = keep_wide_ranges(module, capture.calibration, activations)
         if activations == "int8":  # constants of int16 beside other tensors are more than weights
             raise_constant_products(module, (*exclude, *int16))

@@ -38,6 +38,11 @@ class _Term:
     values: np.ndarray | None
 
     @property
+    def storage(self) -> str:
+        """The type of the stored integers; none of a constant."""
+        return self.quantization.storage if self.quantization else ""
+
+    @property
     def magnitude(self) -> float:
         """A scale that stands for the size of the operand."""
         if self.quantization is not None:
@@ -161,7 +166,7 @@ def _term(value: ir.Value) -> _Term | None:
 
 
 def _aligned(a: ir.Value, b: ir.Value, scale: float = 0.0) -> tuple[ir.Value, ir.Value, float] | None:
-    """Both operands as i32 in a common unit, and the unit; None where they are not quantized alike.
+    """Both operands as i32 in a common unit, and the unit; None where they are not quantized.
 
     Where both are whole numbers of a small part of `scale`, the result's, so are they in the unit: but for zeros below,
     sums then fit 16 bits, and a shift rounds them. Else the unit is fine, and the larger factor to it a power of two.
@@ -171,17 +176,17 @@ def _aligned(a: ir.Value, b: ir.Value, scale: float = 0.0) -> tuple[ir.Value, ir
     first, second = _term(a), _term(b)
     if first is None or second is None:
         return None
-    storages = {term.quantization.storage for term in (first, second) if term.quantization is not None}
-    if len(storages) != 1 or not storages <= set(_PRE_SHIFT):
+    storages = {term.storage for term in (first, second) if term.storage}
+    if not storages or not storages <= set(_PRE_SHIFT):
         return None
     scales = {None if term.quantization is None else term.quantization.scale for term in (first, second)}
-    largest = max(first.magnitude, second.magnitude)
-    if len(scales) == 1:
+    if len(scales) == 1 and len(storages) == 1:
         return first.in_unit(first.magnitude), second.in_unit(first.magnitude), first.magnitude
-    storage = storages.pop()
-    unseen, fine = _UNSEEN * scale / 2.0 ** int(storage[1:]), 2 * largest / 2.0 ** _PRE_SHIFT[storage]
+    widest = max(storages, key=lambda storage: int(storage[1:]))
+    unseen = _UNSEEN * scale / 2.0 ** int(widest[1:])
+    fine = max(2 * term.magnitude / 2.0 ** _PRE_SHIFT[term.storage or widest] for term in (first, second))
     parts = (scale / (1 << bits) for bits in _PART_BITS if scale)
-    most = (1 << _TERM_BITS - int(storage[1:])) // _UNITS
+    most = (1 << _TERM_BITS - int(widest[1:])) // _UNITS
     counted = ((part, [term.whole(part, unseen / part) for term in (first, second)]) for part in parts)
     whole = (part for part, counts in counted if min(counts) > 0 and max(counts) <= most)
     unit, grain = next(((part / _UNITS, _UNITS) for part in whole), (fine, 1))

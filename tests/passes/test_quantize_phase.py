@@ -107,6 +107,32 @@ def test_arithmetic(name, kind):
 
 
 @pytest.mark.parametrize("name", ["add", "sub"])
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        ("i16:f32, 0.0001213:0", "i8:f32, 0.02565:12", "i16:f32, 0.0001147:0"),
+        ("i8:f32, 0.02565:-12", "i16:f32, 0.0000321:0", "i16:f32, 0.0002:0"),
+        ("i16:f32, 0.0000321:0", "i8:f32, 0.0002:3", "i8:f32, 0.008:-5"),
+        ("i8:f32, 0.000001:3", "i16:f32, 0.0000321:0", "i16:f32, 0.0000321:0"),
+        ("i8:f32, 0.0002:3", "i16:f32, 0.0002:0", "i16:f32, 0.0002:0"),
+    ],
+)
+def test_a_sum_of_8_and_16_bits_is_one_of_integers(name, kinds):
+    b = Casts()
+    widths: list[Literal["int8", "int16"]] = ["int16" if kind.startswith("i16") else "int8" for kind in kinds]
+    x, y = (b.input((4, 64), kind) for kind in kinds[:2])
+    module = b.module(b.requantized(b.op(f"tosa.{name}", [x, y], (4, 64)), kinds[2]))
+    data = [integers(seed, (4, 64), width) for seed, width in enumerate(widths[:2])]
+    (got,) = run(module, data)
+    assert names(module) == ["rescale", "rescale", name, "rescale"]
+    steps = [(kind, *map(float, kind.removeprefix("i8:f32, ").removeprefix("i16:f32, ").split(":"))) for kind in kinds]
+    reals = [(d.astype(float) - zero) * scale for d, (_, scale, zero) in zip(data, steps, strict=False)]
+    real = {"add": np.add, "sub": np.subtract}[name](*reals)
+    most, share = off_by(got, ideal(real, steps[2], widths[2]))
+    assert most <= 1 and share < 0.02
+
+
+@pytest.mark.parametrize("name", ["add", "sub"])
 def test_terms_of_one_scale_are_summed_as_they_are(name):
     b = Casts()
     x, y = b.input((4, 64), "i8:f32, 0.02031:3"), b.input((4, 64), "i8:f32, 0.02031:-11")
