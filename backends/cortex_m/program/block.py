@@ -12,6 +12,8 @@ _NAME = re.compile(r"\{(\w+)\}")
 VARIABLE = re.compile(r"%q?\[\w+\]")
 """A variable of C in inline assembly, in a general or a vector register."""
 _ADD_REACH = 4095
+NARROW_REACH = 255
+"""Up to what an addition to a low register takes 16 bits."""
 
 
 @lru_cache(maxsize=4096)
@@ -76,13 +78,18 @@ class InstructionBlock:
         object.__setattr__(self, "registers", MappingProxyType(dict(self.registers)))
 
 
-def advance(pointer: str, distance: int) -> list[BlockInstruction]:
-    """Move a pointer by a constant, by as many immediates as it takes."""
-    code, mnemonic = [], "addw" if distance > 0 else "subw"
+def advance(pointer: str, distance: int, *, narrow: bool = False) -> list[BlockInstruction]:
+    """Move a pointer by a constant, by as many immediates as it takes, or by one of 16 bits."""
+    code, mnemonic = [], ("add" if distance > 0 else "sub") + ("s.n" if narrow else "w")
     for left in range(abs(distance), 0, -_ADD_REACH):
         step = min(left, _ADD_REACH)
         code.append(BlockInstruction(mnemonic, f"{{{pointer}}}, {{{pointer}}}, #{step}", (pointer,), (pointer,)))
     return code
+
+
+def encoded_bytes(mnemonic: str) -> int:
+    """The length of an instruction in a block: long unless it says otherwise."""
+    return 2 if mnemonic.endswith(".n") else 4
 
 
 def update(mnemonic: str, target: str, operand: str) -> BlockInstruction:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tosaic.backends.cortex_m.program.block import VARIABLE, BlockInstruction, InstructionBlock
+from tosaic.backends.cortex_m.program.block import VARIABLE, BlockInstruction, InstructionBlock, encoded_bytes
 from tosaic.backends.simulators.cycle_model import Decoder
 from tosaic.backends.simulators.instruction import Instruction
 from tosaic.backends.target import Timing
@@ -179,7 +179,8 @@ class Dependences:
             return []
         registers = {**dict.fromkeys(instruction.names, _FREE), **self.block.registers}
         lines = VARIABLE.sub(_of_variable, instruction.text(registers)).split("\\n")
-        return [self.decode(mnemonic, operands, 4) for mnemonic, _, operands in (line.partition(" ") for line in lines)]
+        parts = (line.partition(" ") for line in lines)
+        return [self.decode(mnemonic, operands, encoded_bytes(mnemonic)) for mnemonic, _, operands in parts]
 
     def _on_values(
         self, instruction: BlockInstruction, lines: Sequence[Instruction], names: Mapping[str, int]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterable, Sequence
 
+_NARROW = re.compile(r"\.n %\[(\w+)\]")
 # Loads that widen, and stores that narrow, take their address from a low register.
 _LOW = re.compile(r"v(?:ldrbt?\.[su](?:16|32)|ldrht?\.[su]32|strbt?\.(?:16|32)|strht?\.32) \S+ \[%\[(\w+)\](?:\]|, #)")
 VECTORS = tuple(f"q{i}" for i in range(8))
@@ -50,10 +51,12 @@ def assembly(
             *(f'[{name}] "w"({name})' for name in constants),
         ]
     )
-    changed = ", ".join(f'"{name}"' for name in ["memory", "lr", *vectors, *clobbers])
+    flags = ["cc"] if _NARROW.search("\n".join(lines)) else []
+    changed = ", ".join(f'"{name}"' for name in ["memory", *flags, "lr", *vectors, *clobbers])
     return ["__asm__ volatile(", *lines, f"    : {outputs}", f"    : {inputs}", f"    : {changed});"]
 
 
 def low_registers(lines: Iterable[str]) -> set[str]:
     """The C variables that instructions want in one of the lower eight registers."""
-    return set(_LOW.findall("\n".join(lines)))
+    text = "\n".join(lines)
+    return {*_LOW.findall(text), *_NARROW.findall(text)}

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
-from tosaic.backends.cortex_m.program.block import VARIABLE, InstructionBlock
+from tosaic.backends.cortex_m.program.block import VARIABLE, InstructionBlock, encoded_bytes
 from tosaic.backends.cortex_m.program.dependences import Dependences
 from tosaic.backends.cortex_m.program.idle_slots import IdleSlots, Order, Registers, least_issue_cycles
 from tosaic.backends.simulators.cycle_model import decoder, issue_cycles
@@ -142,7 +142,7 @@ def _decoded(code: Sequence[str], pipeline: Pipeline) -> list[Instruction]:
     registers = {name: next(pools["q" if name[1] == "q" else "r"]) for name in variables}
     lines = [line.partition(" ") for instruction in code for line in instruction.split("\\n")]
     named = [(mnemonic, VARIABLE.sub(lambda name: registers[name[0]], operands)) for mnemonic, _, operands in lines]
-    return [decoder(pipeline)(mnemonic, operands, 4) for mnemonic, operands in named]
+    return [decoder(pipeline)(mnemonic, operands, encoded_bytes(mnemonic)) for mnemonic, operands in named]
 
 
 def _unused(kind: str, count: int, used: Set[str]) -> list[str]:

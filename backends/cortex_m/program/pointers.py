@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from tosaic.backends.cortex_m.program.affine import Affine
-from tosaic.backends.cortex_m.program.block import BlockInstruction, advance
+from tosaic.backends.cortex_m.program.block import NARROW_REACH, BlockInstruction, advance
 from tosaic.backends.cortex_m.program.row import Row
 from tosaic.backends.cortex_m.program.tree import For
 
@@ -64,20 +64,30 @@ class Pointers:
         starts: by name, where a pointer is before the loop: a buffer, and bytes from its start.
         moving: the pointers that move.
         addresses: by key of the access.
-        advances: what moves pointers at the end of an iteration, where no access can.
+        advances: by name, by what pointers move at the end of an iteration, where no access can move them.
         lanes: by name, how lanes lie of the pointers that are vectors.
     """
 
     starts: dict[str, tuple[str, Affine]] = field(default_factory=dict)
     moving: set[str] = field(default_factory=set)
     addresses: dict[Hashable, Address] = field(default_factory=dict)
-    advances: list[BlockInstruction] = field(default_factory=list)
+    advances: dict[str, int] = field(default_factory=dict)
     lanes: dict[str, Any] = field(default_factory=dict)
 
     @property
     def numbers(self) -> list[str]:
         """The pointers in general registers."""
         return [name for name in self.starts if name not in self.lanes]
+
+    def advanced(self, is_short: Callable[[Collection[str]], bool]) -> list[BlockInstruction]:
+        """The instructions of `advances`: of 16 bits, two of which issue together, where several may be.
+
+        Args:
+            is_short: whether too few low registers are left for some pointers.
+        """
+        near = [name for name, distance in self.advances.items() if abs(distance) <= NARROW_REACH]
+        narrow = near if len(near) > 1 and not is_short(near) else []
+        return [i for name, distance in self.advances.items() for i in advance(name, distance, narrow=name in narrow)]
 
     def along(self, buffer: str, outer: Affine, uses: Sequence[PointerUse]) -> None:
         """Accesses that happen once, in order: one pointer goes from each to the next where one instruction does not
@@ -131,7 +141,7 @@ class Pointers:
         if moved:
             self.addresses[uses[mover].key] = Address(f"[{{{name}}}], #{stride}", name, True)
         else:
-            self.advances += advance(name, stride)
+            self.advances[name] = stride
 
     def addressed(self, buffer: str, outer: Affine, stride: int, uses: Sequence[PointerUse]) -> bool:
         """Accesses of an iteration in order by one vector of addresses, where their lanes lie alike and all reach.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -233,10 +233,10 @@ class _Vectors:
             "the general registers"
         )
 
-    def _is_short(self) -> bool:
-        """Whether there are too few general registers, or too few low ones."""
+    def _is_short(self, narrow: Collection[str] = ()) -> bool:
+        """Whether there are too few general registers, or too few low ones, with those of `narrow` instructions."""
         used, names = {*self.assigned.values()} | self.taken, {name: f"%[{name}]" for name in self.pointers.numbers}
-        low = low_registers(i.text(names) for part in self.code for i in part)
+        low = low_registers(i.text(names) for part in self.code for i in part) | {*narrow}
         kept = len([register for register in used if register in _LOW])
         general = len(used) + len(self.pointers.numbers) + len(self.read)
         return general > _GENERAL or len(low) + kept > len(_LOW)
@@ -367,7 +367,7 @@ class _Vectors:
     def _loop(self, loop: For, last: Mapping[str, int]) -> VectorLoop:
         """The code of the loop: as the schedule says what runs ahead, or with more of it, where that saves much."""
         opening = len(self._made(self.parts[1][: self.first]))
-        code, iterations = [*self.code[1], *self.pointers.advances], loop.iterations
+        code, iterations = [*self.code[1], *self.pointers.advanced(self._is_short)], loop.iterations
         hoisted = loop.ahead if isinstance(loop.ahead, int) and iterations > 1 else 0
         if isinstance(loop.ahead, str) and not opening:
             raise RefusedError(f"an iteration of `{loop.var}` does not open with what makes {loop.ahead}")

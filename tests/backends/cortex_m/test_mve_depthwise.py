@@ -318,7 +318,7 @@ def test_legal_schedules_print_different_code():
 
 
 def test_the_guess_takes_the_memory_that_there_is():
-    layer = mve_layers.depthwise(np.random.default_rng(8), (1, 12, 12, 64), (3, 3), pad=SQUARE)
+    layer = mve_layers.depthwise(np.random.default_rng(8), (1, 10, 10, 64), (3, 3), pad=SQUARE)
 
     def block(most: int | None = None) -> int:
         family = Depthwise(site=Site(most_scratch=most))

@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 
 from tosaic.backends.cores.cortex_m55 import PIPELINE
-from tosaic.backends.cortex_m.program.block import BlockInstruction, InstructionBlock
+from tosaic.backends.cortex_m.program.block import BlockInstruction, InstructionBlock, advance
 from tosaic.backends.cortex_m.program.dependences import Dependences
 from tosaic.backends.cortex_m.program.idle_slots import IdleSlots
 from tosaic.backends.cortex_m.program.list_scheduler import allocated, loop_cycles
@@ -26,12 +26,12 @@ BODY = (
 REGISTERS = {"p": "r1", "s": "r0", "t": "r2", "n": "r3"}
 
 
-def _graph(vectors=("q0", "q1")) -> Dependences:
-    return Dependences(InstructionBlock(BODY, REGISTERS, vectors), decoder(PIPELINE), 0)
+def _graph(vectors=("q0", "q1"), body=BODY) -> Dependences:
+    return Dependences(InstructionBlock(tuple(body), REGISTERS, vectors), decoder(PIPELINE), 0)
 
 
-def _filled(graph: Dependences, iterations: int) -> tuple[tuple[int, ...], int, int]:
-    given = tuple(range(len(graph.nodes)))
+def _filled(graph: Dependences, iterations: int, given=None) -> tuple[tuple[int, ...], int, int]:
+    given = tuple(range(len(graph.nodes))) if given is None else given
     allocate = partial(allocated, graph)
     order, registers = IdleSlots(graph, PIPELINE, iterations, allocate).filled(given, allocate(given))
     before, after = (
@@ -82,3 +82,26 @@ def test_values_of_the_next_iteration_are_those_of_this_one():
     ahead = graph.nodes[-1].decoded[-1]
     assert ahead.writes == ("0",)
     assert "0" in graph.nodes[0].decoded[-1].reads
+
+
+def test_additions_of_16_bits_come_beside_each_other_and_issue_together():
+    body = (
+        BlockInstruction("vldrb.u8", "{x}, [{p}]", ("x",)),
+        *advance("p", 32, narrow=True),
+        BlockInstruction("vmlava.s8", "{s}, {x}, {x}", ("s",), ("s",)),
+        BlockInstruction("vldrb.u8", "{y}, [{n}]", ("y",)),
+        BlockInstruction("vmlava.s8", "{s}, {y}, {y}", ("s",), ("s",)),
+        *advance("n", -32, narrow=True),
+    )
+    assert [each.mnemonic for each in body if "v" not in each.mnemonic] == ["adds.n", "subs.n"]
+    order, before, after = _filled(_graph(body=body), 16)
+    assert abs(order.index(1) - order.index(5)) == 1
+    assert (before, after) == (16 * 6, 16 * 5)
+
+
+def test_a_pipe_that_the_end_of_an_iteration_holds_delays_the_next_one():
+    graph = _graph(body=(*BODY[:3], BlockInstruction("vldrb.u8", "{y}, [{p}]", ("y",))))
+    _, before, _ = _filled(graph, 10)
+    assert before == 10 * 6 - 1  # the last load and the first one use one pipe
+    timed, late = IdleSlots(graph, PIPELINE, 10, partial(allocated, graph))._timed((0, 1, 2, 3))
+    assert (timed, late[0]) == (before, 0)

@@ -42,9 +42,8 @@ def reached(plan: Pointers, uses: list[PointerUse]) -> list[tuple[Hashable, int]
     run(uses[:first])
     for _ in range(ITERATIONS):
         run(uses[first:behind])
-        for each in plan.advances:
-            pointer, _, distance = each.operands.split(", ")
-            at[pointer.strip("{}")] += int(distance.strip("#")) * (1 if each.mnemonic == "addw" else -1)
+        for pointer, distance in plan.advances.items():
+            at[pointer] += distance
     run(uses[behind:])
     return found
 
@@ -133,3 +132,13 @@ def test_where_a_vector_of_addresses_does_not_reach_gathers_have_pointers(consts
 def test_gathers_whose_lanes_lie_differently_have_pointers():
     one, other = gathers(0, 64)
     assert planned([one, other._replace(lanes="else")], loop_of(ITERATIONS)).lanes == {}
+
+
+def test_pointers_advance_in_16_bits_where_several_move_little_and_low_registers_are_left():
+    plan = Pointers(advances={"p0": 1, "p1": -255, "p2": 256})
+    assert [i.mnemonic for i in plan.advanced(lambda names: names != ["p0", "p1"])] == ["adds.n", "subs.n", "addw"]
+    assert [i.mnemonic for i in plan.advanced(lambda names: True)] == ["addw", "subw", "addw"]
+    alone = Pointers(advances={"p0": 1, "p2": 4096})
+    assert [(i.mnemonic, i.operands) for i in alone.advanced(lambda names: False)] == [
+        ("addw", "{p0}, {p0}, #1"), ("addw", "{p2}, {p2}, #4095"), ("addw", "{p2}, {p2}, #1")
+    ]  # fmt: skip
