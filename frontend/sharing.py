@@ -25,6 +25,8 @@ from tosaic.frontend.recurrent import states_of
 # would give 0.7 dB together for 7 %.
 _GAIN_DB = 3.0
 _GAIN_BESIDE_DB = 20.0
+# What methods of one module see is alike: where a format of its own gains less, calibration saw too little of one.
+_GAIN_IN_METHODS_DB = 4.0
 _SCALINGS = (torch.ops.aten.mul.Tensor, torch.ops.aten.div.Tensor)
 
 
@@ -152,7 +154,7 @@ class _Sharing(Calibrated):
     def are_near(self, one: RangeObserver, other: RangeObserver) -> bool:
         """Whether two differ, and the tensors of both lose little by the format of the other."""
         alike = one is not other and (one.dtype, one.qscheme, one.depth) == (other.dtype, other.qscheme, other.depth)
-        return alike and max(self.loss(one, other), self.loss(other, one)) < _GAIN_DB
+        return alike and max(self.loss(one, other), self.loss(other, one)) < _GAIN_IN_METHODS_DB
 
     def share_state(self, layer: Node) -> None:
         """Let a recurrent layer's first state have the format of its results, which are the states behind it."""

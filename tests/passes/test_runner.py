@@ -109,3 +109,12 @@ def test_first_difference():
     assert "was int8[2, 2] and is int32[2, 2]" in first_difference([a], [a.astype(np.int32)])
     nan = np.array([np.nan], np.float32)
     assert first_difference([nan], [nan.copy()]) == ""
+
+
+def test_subnormal_floats_are_as_good_as_zero():
+    least = np.float32(2.0**-126)
+    values = np.array([least, least / 2, -least / 4, 0, np.nan], np.float32)
+    flushed = np.array([least, 0, -0.0, 0, np.nan], np.float32)
+    assert first_difference([values], [flushed]) == ""
+    assert first_difference([values], [np.where(values == least, 0, values)]).endswith("(1 of 5 differ)")
+    assert first_difference([np.int32([1])], [np.int32([0])])
