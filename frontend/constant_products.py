@@ -22,16 +22,17 @@ _MOST = 64
 """Products of matrices that are a layer each."""
 
 
-def raise_constant_products(module: GraphModule, named: Sequence[str]) -> None:
+def raise_constant_products(module: GraphModule, activations: str, named: Sequence[str]) -> None:
     """Products of floats by a constant, on either side, become linear layers in place: one for each matrix of it.
 
     A constant on the left is one on the right of what is transposed. Products of int16 stay, whose constants have 16
     bits, as weights have not.
 
     Args:
+        activations: of all nodes that no name, and no mark, gives others.
         named: names of nodes that stay as they are.
     """
-    for node in list(module.graph.nodes):
+    for node in list(module.graph.nodes) if activations == "int8" else ():
         if node.target not in _PRODUCTS or not node.meta["val"].is_floating_point() or has_int16(node, named):
             continue
         left, right = arguments(node)[:2]

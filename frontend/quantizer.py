@@ -156,11 +156,9 @@ def prepare(
             if not npu:  # where sums of int16 cost a Cortex-M what those of int8 do
                 widen_residuals(module)
         wide = keep_wide_ranges(module, capture.calibration, activations)
-        if activations == "int8":  # constants of int16 beside other tensors are more than weights
-            raise_constant_products(module, (*exclude, *int16))
-        quantizer = TosaQuantizer(
-            activations, tuple(exclude), tuple(int16), capture.bytes, npu, tuple(int4), group_size
-        )
+        raise_constant_products(module, activations, (*exclude, *int16))
+        named = tuple(exclude), tuple(int16)
+        quantizer = TosaQuantizer(activations, *named, capture.bytes, npu, tuple(int4), group_size)
         if not npu:  # whose compiler stores a matrix in a form of its own
             split_tables(module, quantizer.excluded, partial(table_group, named=int4, group=group_size))
         prepared = prepare_pt2e(module, quantizer)

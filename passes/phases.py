@@ -38,6 +38,7 @@ from tosaic.passes.npu.cheapest_transpose_convolutions import CheapestTransposeC
 from tosaic.passes.npu.cheapest_transposes import CheapestTransposes
 from tosaic.passes.npu.columns_to_channels import ColumnsToChannels
 from tosaic.passes.npu.four_dimensions import FourDimensions
+from tosaic.passes.npu.one_batch import OneBatch
 from tosaic.passes.npu.pixels_to_channels import PixelsToChannels
 from tosaic.passes.npu.pixels_to_rows import PixelsToRows
 from tosaic.passes.npu.reduce_rows import ReduceRows
@@ -112,7 +113,7 @@ def npu_phases(target: str, small: bool = False) -> tuple[Phase, ...]:
 
 def _npu_phase(first: tuple[ModulePass, ...] = (), then: tuple[ModulePass, ...] = ()) -> Phase:
     tables = RescaleToTable()  # once more at the end: dimensions of one that vanish bring a RESCALE to what it reads
-    closing = (*first, tables, ReduceRows(), *then, TransposesToReshapes(), tables, _CLEAN)
+    closing = (OneBatch(), *first, tables, ReduceRows(), *then, TransposesToReshapes(), tables, _CLEAN)
     return Phase("npu", (), closing, check_for_npu, exact=True)
 
 

@@ -117,4 +117,4 @@ def test_subnormal_floats_are_as_good_as_zero():
     flushed = np.array([least, 0, -0.0, 0, np.nan], np.float32)
     assert first_difference([values], [flushed]) == ""
     assert first_difference([values], [np.where(values == least, 0, values)]).endswith("(1 of 5 differ)")
-    assert first_difference([np.int32([1])], [np.int32([0])])
+    assert first_difference([np.array([1], np.int32)], [np.array([0], np.int32)])

@@ -118,6 +118,12 @@ def padded_average(op: ir.Operation, generation: str) -> str | None:
     return None
 
 
+def one_batch(op: ir.Operation, generation: str) -> str | None:
+    """One batch: Vela takes the indices of the first one for all."""
+    batches = shape_of(op.operands[0])[0]
+    return None if batches == 1 else f"one batch, got {batches}"
+
+
 def argmax_axis(op: ir.Operation, generation: str) -> str | None:
     """U55, U65: batch 1, and the last axis of at most 127; U85: one of the last three axes."""
     shape = shape_of(op.operands[0])

@@ -197,8 +197,8 @@ ACCEPTANCE: dict[str, AcceptanceRow] = {
     "slice": AcceptanceRow(_ANY, _ANY),
     "tile": AcceptanceRow(_ANY, _ANY),
     "transpose": AcceptanceRow(_ANY, _ANY, (), (vela_errors.unfused_transpose,)),
-    "gather": AcceptanceRow("", _ANY),
-    "scatter": AcceptanceRow("", _ANY),
+    "gather": AcceptanceRow("", _ANY, (limits.one_batch,)),
+    "scatter": AcceptanceRow("", _ANY, (limits.one_batch,)),
     "resize": AcceptanceRow("i8 i16", "i8 i16", (limits.resize_form,), (vela_errors.unmerged_result_small,)),
     # Conversions
     "cast": AcceptanceRow(_ANY, _BOOL, (limits.widening_cast,)),

@@ -66,7 +66,7 @@ def _divisors(rng, shape):
 
 
 def _positions(rng, shape):
-    return rng.permutation(10)[: shape[1]].reshape(shape).astype(np.int32)
+    return np.stack([rng.permutation(10)[: shape[1]] for _ in range(shape[0])]).astype(np.int32)
 
 
 def _unary(name: str, element: str, result: str = "", shape=S, **attributes) -> Build:
@@ -220,6 +220,18 @@ def _movement() -> None:
             ),
             samples=((1, _positions),),
         )
+    _row(
+        "gather batch 2 i8",
+        lambda g, _: g.op("gather", [g.input((2, 10, 8), "i8"), g.input((2, 5), "i32")], (2, 5, 8), "i8"),
+        samples=((1, _positions),),
+    )
+    _row(
+        "scatter batch 2 i8",
+        lambda g, _: g.op(
+            "scatter", [g.input((2, 10, 8), "i8"), g.input((2, 5), "i32"), g.input((2, 5, 8), "i8")], (2, 10, 8), "i8"
+        ),
+        samples=((1, _positions),),
+    )
 
 
 RESIZES = {

@@ -32,6 +32,8 @@ def refusals(module: ir.Module, accelerator: str, judge=refusal) -> list[str]:
             "ethos-u55-64",
             "REVERSE on Ethos-U55 needs the axis counted from the back in (-3, -2), got -1",
         ),
+        ("gather batch 2 i8", "ethos-u85-256", "GATHER on Ethos-U85 needs one batch, got 2"),
+        ("scatter batch 2 i8", "ethos-u85-256", "SCATTER on Ethos-U85 needs one batch, got 2"),
         ("cast i32 to i8", "ethos-u55-32", "CAST on Ethos-U55 needs a widening CAST, got i32 to i8"),
         (
             "rescale INEXACT_ROUND i8 to i8",

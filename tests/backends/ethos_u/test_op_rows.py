@@ -16,7 +16,7 @@ from tosaic.support.mlir import ir, walk
 # Vela takes these and computes something other than TOSA: the table keeps them off the NPU.
 DIVERGENT = {
     "u55": ("rescale INEXACT_ROUND", "cast i16 to i8", "cast i32 to i8", "cast i32 to i16", "resize nearest x2 by x4"),
-    "u85": ("rescale INEXACT_ROUND", "conv2d computed weights 1x1 per channel"),
+    "u85": ("rescale INEXACT_ROUND", "conv2d computed weights 1x1 per channel", "gather batch", "scatter batch"),
 }
 
 
