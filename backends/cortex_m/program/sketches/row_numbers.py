@@ -218,12 +218,17 @@ class ImageStrip:
 
     @property
     def bytes(self) -> int:
-        return max(self.height * self.pitch * BYTES[self.element], *(s.bytes for s in self.sides), 0)
+        return max([self.height * self.pitch * BYTES[self.element], *(s.bytes for s in self.sides)])
 
     @property
     def lanes(self) -> int:
         """Elements of a vector."""
         return lanes_of(self.element)
+
+    @property
+    def image(self) -> str:
+        """Its buffer."""
+        return f"P_{self.own}" if self.own else "P"
 
     @property
     def inner(self) -> int:

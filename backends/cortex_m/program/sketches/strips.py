@@ -43,22 +43,22 @@ def brought(s: ImageStrip, loop: str, depth: str, own: str = "") -> Iterator[str
         yield f"pad({depth}, {s.lanes})"
     for part in (*s.sides, s):
         if part.runs[1] and part.pitch > part.whole:
-            yield f"lengthen(P{f'_{part.own}' * (part.own != '')}, 2, {part.pitch})"
+            yield f"lengthen({part.image}, 2, {part.pitch})"
 
 
 def _ends(s: ImageStrip) -> list[tuple[ImageStrip, str]]:
-    """The strips of a row of windows, and what names in the loop over the windows of each end in; its own ones first."""
+    """The strips of a row of windows, the last one of those between its sides, and what names in loops over each end
+    in."""
     between = "_m" * any(side.own == LEFT for side in s.sides)
     return [*((side, "" if side.own == LEFT else f"{between}_{RIGHT}") for side in s.sides), (s, between)]
 
 
 def _apart(s: ImageStrip) -> Iterator[str]:
     """The steps that make a strip for windows at each side of a row, and one for those between."""
-    ends = _ends(s)
-    *_, (_, between) = ends
+    *sides, (_, between) = _ends(s)
     for side in s.sides:
         yield f"cut(qx, {side.windows}, m)" if side.own == LEFT else f"cut(qx{between}, {s.inner}, {RIGHT})"
-    for part, behind in ends:
+    for part, behind in (*sides, (s, between)):
         yield f"split(qx{behind}, qxw{behind}, {part.inner})"
         yield f"compute_at(P, qx{behind}{f', {part.own}' * (part.own != '')})"
 
@@ -118,28 +118,27 @@ def _gathered(s: ImageStrip) -> Iterator[str]:
     """Windows, a run of elements after the other, or four short ones together."""
     if s.sides:
         for part, behind in _ends(s):
-            yield from _copied(part, f"qxw{behind}", behind)
+            yield from _copied(part, f"qxw{behind}", part.inner, behind)
         return
-    loop = "qx" if s.windows > 1 else "qky"
+    loop, iterations = ("qx", s.windows) if s.windows > 1 else ("qky", s.runs[1])
     if s.gathered:
         yield f"split(qky, qkr, {FOUR}{', early' * (s.runs[1] % FOUR > 0)})"
         yield from ("stage(P, qky, qv, scratch)", "merge_dims(qv, 0)", "place(qv, q)", "fuse(qkr, qk)")
         yield from (f"select({loop}, mve)", f"hardware_loop({loop})")
         return
-    yield from _copied(s, loop)
+    yield from _copied(s, loop, iterations)
 
 
-def _copied(s: ImageStrip, loop: str, behind: str = "") -> Iterator[str]:
+def _copied(s: ImageStrip, loop: str, iterations: int, behind: str = "") -> Iterator[str]:
     """Windows, a run of elements after the other; names of their loops end in `behind`."""
     run, iteration = s.runs[0], f"{s.run}{behind}"
-    image = f"P{f'_{s.own}' * (s.own != '')}"
     if run > s.lanes:
         iteration = f"qk{behind}"
         yield f"split({iteration}, qkl{behind}, {s.lanes}{', early' * (run % s.lanes > 0)})"
-    yield from (f"stage({image}, {iteration}, qv{behind}, q)", f"select({loop}, mve)")
+    yield from (f"stage({s.image}, {iteration}, qv{behind}, q)", f"select({loop}, mve)")
     if run < s.lanes:
         yield f"unmask({loop})"
-    yield f"{'block' if s.sides == () and s.own and s.windows == 1 else 'hardware_loop'}({loop})"
+    yield f"{'hardware_loop' if iterations > 1 else 'block'}({loop})"
 
 
 def _padding(s: ImageStrip, loop: str, size: int) -> Iterator[str]:
