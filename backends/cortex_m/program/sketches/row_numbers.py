@@ -226,11 +226,6 @@ class ImageStrip:
         return lanes_of(self.element)
 
     @property
-    def image(self) -> str:
-        """Its buffer."""
-        return f"P_{self.own}" if self.own else "P"
-
-    @property
     def inner(self) -> int:
         """Windows that are copied, without those at the sides."""
         return self.windows - sum(s.windows for s in self.sides)
@@ -253,8 +248,7 @@ class ImageStrip:
             beside = min(self.left + self.right, self.whole) / self.pixel
             pixels = beside * _PIXEL * (1 + (self.pixel % self.lanes > 0))
             edge = self.height * (_EDGE + _BYTE * size * self.whole + pixels)
-            sides = sum(s.cycles for s in self.sides)
-            return sides + self.edges[0] * edge + self.edges[1] * (_DECIDED + self._windows)
+            return sum(s.cycles for s in self.sides) + self.edges[0] * edge + self.edges[1] * (_DECIDED + self._windows)
         row = _ROW + _BYTE * size * self.whole
         if self.left or self.right:
             row += _PADDING * size * (self.left + self.whole + self.right)

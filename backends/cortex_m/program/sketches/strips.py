@@ -43,7 +43,11 @@ def brought(s: ImageStrip, loop: str, depth: str, own: str = "") -> Iterator[str
         yield f"pad({depth}, {s.lanes})"
     for part in (*s.sides, s):
         if part.runs[1] and part.pitch > part.whole:
-            yield f"lengthen({part.image}, 2, {part.pitch})"
+            yield f"lengthen({_image(part.own)}, 2, {part.pitch})"
+
+
+def _image(own: str) -> str:
+    return f"P_{own}" if own else "P"
 
 
 def _ends(s: ImageStrip) -> list[tuple[ImageStrip, str]]:
@@ -67,10 +71,9 @@ def read_in_place(s: ImageStrip, own: str = "") -> Iterator[str]:
     """The steps that leave a strip to tiles at the edges of an image, and fill it there."""
     for side in s.sides:
         yield from read_in_place(side, side.own)
-    behind = f"_{own}" * (own != "")
-    row = f"cx{behind}"
+    row = f"cx_{own}" if own else "cx"
     if s.edges[0] < s.edges[1]:
-        yield f"in_place(P{behind}, i)"
+        yield f"in_place({_image(own)}, i)"
     if not s.padded:
         return
     if s.above:
@@ -135,7 +138,7 @@ def _copied(s: ImageStrip, loop: str, iterations: int, behind: str = "") -> Iter
     if run > s.lanes:
         iteration = f"qk{behind}"
         yield f"split({iteration}, qkl{behind}, {s.lanes}{', early' * (run % s.lanes > 0)})"
-    yield from (f"stage({s.image}, {iteration}, qv{behind}, q)", f"select({loop}, mve)")
+    yield from (f"stage({_image(s.own)}, {iteration}, qv{behind}, q)", f"select({loop}, mve)")
     if run < s.lanes:
         yield f"unmask({loop})"
     yield f"{'hardware_loop' if iterations > 1 else 'block'}({loop})"
