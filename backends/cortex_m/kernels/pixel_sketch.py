@@ -267,9 +267,11 @@ class PixelSketch(VectorConv2d):
     def promised(self, s: PixelRows) -> tuple[float, int, int]:
         """The cycles of the core, bytes of working memory, and instructions, anew."""
         parts = row_parts(s)
-        sums = s.sums * s.together * max(part.block for part in parts)
-        buffers = [FOUR * sums, *(size for part in parts for size in self._copies(part))]
-        buffers += [s.strip.bytes] if s.strip else []
+        sums = FOUR * s.sums * s.together * max(part.block for part in parts)
+        strip = [s.strip.bytes] if s.strip else []
+        # Strips of a row of windows are gone where its sums are made.
+        buffers = [max(sums, *strip)] if s.strip and s.strip.sides else [sums, *strip]
+        buffers += [size for part in parts for size in self._copies(part)]
         buffers += [s.strip.windows * self.pitch * BYTES[s.element]] if s.strip and s.strip.windows else []
         scratch = sum(round_up(size + SLACK, LANES) for size in buffers)
         return self._cycles(s), scratch, self._instructions(s)

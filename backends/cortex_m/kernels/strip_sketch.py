@@ -13,7 +13,7 @@ from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.kernels.pixel_sketch import PixelSketch
 from tosaic.backends.cortex_m.program import strips
 from tosaic.backends.cortex_m.program.kernel import Knobs
-from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, ImageStrip
+from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LEFT, RIGHT, ImageStrip
 from tosaic.backends.cortex_m.program.sketches.tiles import tile_sizes
 from tosaic.backends.cortex_m.program.tree import BYTES, Program, RefusedError
 from tosaic.backends.target import Core
@@ -162,7 +162,35 @@ class GatheredSketch(StripSketch):
             four = self.element == "i8" and runs[0] == FOUR <= runs[1] and run == "qky" and windows > 1
             return replace(found, gathered=four and sum(parts) % 2 == g.stride[1] * g.channels % 2 == 0)
         read, loop = max(runs[0], self.window_lanes), "y" if windows == g.columns else "x"
-        return _of_tiles(found, g, windows, windows, read, loop)
+        row = _of_row(found, g, read) if windows == g.columns and run != "qx" else None
+        return row or _of_tiles(found, g, windows, windows, read, loop)
+
+
+def _of_row(s: ImageStrip, g: Geometry, read: int) -> ImageStrip | None:
+    """The strips of a row of windows; None where no window at a side, or every one, reaches padding."""
+    step, pad, span = g.stride[1], g.pad[2], g.span[1]
+    left = -(-pad // step)
+    right = max(0, g.columns - 1 - (g.width + pad - span) // step)
+    if not s.above or left + right not in range(1, g.columns):
+        return None
+
+    def part(first: int, windows: int, edges: int) -> ImageStrip:
+        start, width = first * step - pad, ((windows - 1) * step + span) * g.channels
+        beyond = start + (windows - 1) * step + span - g.width
+        return replace(
+            s, pitch=max(width, width - run_of(g) + read), left=max(0, -start) * g.channels, whole=width,
+            right=max(0, beyond) * g.channels, tile="y", edges=(edges, g.rows), pixel=g.channels, windows=windows,
+        )  # fmt: skip
+
+    sides = [replace(part(0, left, g.rows), own=LEFT)] if left else []
+    sides += [replace(part(g.columns - right, right, g.rows), own=RIGHT)] if right else []
+    found = part(left, g.columns - left - right, g.rows - _rows_inside(g))
+    return replace(found, windows=g.columns, sides=tuple(sides))
+
+
+def _rows_inside(g: Geometry) -> int:
+    """Rows whose windows lie in the rows of the image."""
+    return sum(0 <= y * g.stride[0] - g.pad[0] <= g.height - g.span[0] for y in range(g.rows))
 
 
 def _of_tiles(s: ImageStrip, g: Geometry, together: int, pixels: int, read: int, loop: str) -> ImageStrip:
@@ -180,7 +208,6 @@ def _of_tiles(s: ImageStrip, g: Geometry, together: int, pixels: int, read: int,
         for tile in range(0, together, pixels)
     ]
     across = sum(0 <= x * g.stride[1] - g.pad[2] <= g.width - columns for x in starts)
-    down = sum(0 <= y * g.stride[0] - g.pad[0] <= g.height - g.span[0] for y in range(g.rows))
     tiles, width = g.rows * len(starts), columns * g.channels
     beyond = (g.columns - 1) * g.stride[1] + g.span[1] - g.pad[2] - g.width
     return replace(
@@ -190,7 +217,7 @@ def _of_tiles(s: ImageStrip, g: Geometry, together: int, pixels: int, read: int,
         whole=width,
         right=max(0, beyond) * g.channels,
         tile=loop,
-        edges=(tiles - across * down, tiles),
+        edges=(tiles - across * _rows_inside(g), tiles),
         pixel=g.channels,
     )
 

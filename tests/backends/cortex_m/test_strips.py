@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from contextlib import suppress
 
 import mve_layers
@@ -15,8 +16,10 @@ from slow_memory import SLOW_MEMORY
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.kernel import Site
 from tosaic.backends.cortex_m.kernels.conv2d import Conv2d
+from tosaic.backends.cortex_m.kernels.strip_sketch import GatheredSketch
 from tosaic.backends.cortex_m.kernels.vector_sketch import IN_PLACE as IN
 from tosaic.backends.cortex_m.program.kernel import Promising, cheapest_first, of_schedule
+from tosaic.backends.cortex_m.program.schedule import parse_steps, replayed
 from tosaic.backends.cortex_m.program.sketches.tiles import tile_sizes
 from tosaic.backends.cortex_m.program.text import listing
 from tosaic.backends.cortex_m.program.tree import RefusedError
@@ -173,6 +176,45 @@ def test_windows_are_read_in_place_where_a_strip_has_no_room():
     assert names(constants=SLOW_MEMORY, most_scratch=1 << 14)[0] == "strips"
     assert names(most_scratch=448) == ["strips_in_place"]
     assert names() == ["strips_in_place"]
+
+
+@pytest.mark.parametrize(
+    "shape, channels, kernel, options, sides",
+    [((1, 9, 7, 3), 16, (3, 3), {"pad": (1, 1, 1, 1)}, {"l": 1, "r": 1}),
+     ((2, 12, 12, 3), 8, (3, 3), {"stride": (2, 2), "pad": (0, 1, 0, 1)}, {"r": 1}),
+     ((1, 8, 12, 3), 16, (3, 3), {"stride": (2, 2), "pad": (1, 0, 1, 0)}, {"l": 1}),
+     ((1, 11, 13, 2), 16, (5, 5), {"pad": (2, 2, 2, 2)}, {"l": 2, "r": 2}),
+     ((1, 9, 12, 7), 17, (2, 3), {"dilation": (1, 2), "pad": (1, 0, 2, 2)}, {"l": 2, "r": 2}),
+     ((1, 9, 5, 3), 16, (3, 5), {"pad": (1, 1, 2, 2)}, {"l": 2, "r": 2}),
+     ((1, 9, 3, 3), 16, (3, 3), {"pad": (1, 1, 1, 1)}, {"l": 1, "r": 1})], ids=str
+)  # fmt: skip
+def test_windows_of_a_row_between_its_sides_are_copied_from_the_image(
+    tmp_path, shape, channels, kernel, options, sides
+):
+    layer = layer_of(shape, channels, kernel, options, shifts=(31, 31))
+    what = sketch_of(layer, "gathered_in_place")
+    assert isinstance(what, GatheredSketch)
+    columns = what.geometry.columns
+    knobs = {**IN_PLACE, "tile": "3x2", "together": columns, "share": 1, "block": min(channels, 16)}
+    schedule = Schedule.of("gathered_in_place", **knobs)
+    made = of_schedule(what, schedule, CORTEX_M55)
+    strip = what.strip(knobs)
+    assert {side.own: side.windows for side in strip.sides} == sides
+    assert strip.inner == columns - sum(sides.values())
+    assert re.search(r"\(qv\w*_i\[0\], a\[", listing(made.program))
+    assert what.promise(knobs)["scratch"] == made.scratch
+    assert what.promise(knobs)["estimate"] == pytest.approx(made.cycles, rel=0.2)
+    (outcome,) = run_cases([layer.case(FAMILY, schedule)], tmp_path)
+    assert outcome.exact, outcome
+
+
+def test_windows_at_a_side_are_never_copied_from_the_image():
+    layer = layer_of((1, 9, 7, 3), 16, (3, 3), {"pad": (1, 1, 1, 1)})
+    what = sketch_of(layer, "gathered_in_place")
+    steps = list(what.steps({**IN_PLACE, "tile": "3x2", "together": 7, "share": 1}))
+    before = steps[: steps.index("compute_at(P, qx_m)")]
+    with pytest.raises(RefusedError, match="never lies in a"):
+        replayed(what.program(), parse_steps("\n".join([*before, "in_place(P_l, i)"])))
 
 
 def test_deep_windows_are_copied_so_that_a_loop_goes_over_their_depth(tmp_path):

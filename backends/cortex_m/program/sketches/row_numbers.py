@@ -13,6 +13,8 @@ LANES = 16
 """Bytes of a vector, and results of an iteration of the epilogue."""
 FOUR = 4
 """Words of a vector."""
+LEFT, RIGHT = "l", "r"
+"""The sides of a row."""
 VECTORS = 8
 """Vector registers."""
 _ROW, _BYTE, _PADDING = 20, 0.25, 0.135
@@ -188,6 +190,9 @@ class ImageStrip:
         edges: how many of these tiles there are in an image, of all.
         pixel: elements of one.
         element: their type.
+        sides: of the windows at the left and at the right of a row that reach its padding, where others are copied
+            from the image.
+        own: what names of one of these end in.
     """
 
     rows: int
@@ -208,15 +213,22 @@ class ImageStrip:
     edges: tuple[int, int] = (0, 0)
     pixel: int = 1
     element: str = "i8"
+    sides: tuple[ImageStrip, ...] = ()
+    own: str = ""
 
     @property
     def bytes(self) -> int:
-        return self.height * self.pitch * BYTES[self.element]
+        return max([self.height * self.pitch * BYTES[self.element], *(s.bytes for s in self.sides)])
 
     @property
     def lanes(self) -> int:
         """Elements of a vector."""
         return lanes_of(self.element)
+
+    @property
+    def inner(self) -> int:
+        """Windows that are copied, without those at the sides."""
+        return self.windows - sum(s.windows for s in self.sides)
 
     @property
     def fused(self) -> bool:
@@ -236,7 +248,7 @@ class ImageStrip:
             beside = min(self.left + self.right, self.whole) / self.pixel
             pixels = beside * _PIXEL * (1 + (self.pixel % self.lanes > 0))
             edge = self.height * (_EDGE + _BYTE * size * self.whole + pixels)
-            return self.edges[0] * edge + self.edges[1] * (_DECIDED + self._windows)
+            return sum(s.cycles for s in self.sides) + self.edges[0] * edge + self.edges[1] * (_DECIDED + self._windows)
         row = _ROW + _BYTE * size * self.whole
         if self.left or self.right:
             row += _PADDING * size * (self.left + self.whole + self.right)
@@ -251,7 +263,7 @@ class ImageStrip:
             vectors = -(-self.runs[1] // FOUR) * _GATHERED
         else:
             vectors = self.runs[1] * -(-self.runs[0] // self.lanes) * _MOVED
-        return _WINDOWS + self.windows * (vectors + _WINDOW)
+        return _WINDOWS + self.inner * (vectors + _WINDOW)
 
 
 @dataclass(frozen=True)

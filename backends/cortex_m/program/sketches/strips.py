@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tosaic.backends.cortex_m.program.sketches.copies import moved
-from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, ImageStrip
+from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LEFT, RIGHT, ImageStrip
 
 
 def opened(s: ImageStrip) -> Iterator[str]:
@@ -35,19 +35,45 @@ def brought(s: ImageStrip, loop: str, depth: str, own: str = "") -> Iterator[str
     """
     if s.runs[1]:
         yield f"compute_at(Q, {loop})"
-    yield f"compute_at(P, {loop}{f', {own}' * (own != '')})"
+    if s.sides:
+        yield from _apart(s)
+    else:
+        yield f"compute_at(P, {loop}{f', {own}' * (own != '')})"
     if s.short:
         yield f"pad({depth}, {s.lanes})"
-    if s.runs[1] and s.pitch > s.whole:
-        yield f"lengthen(P, 2, {s.pitch})"
+    for part in (*s.sides, s):
+        if part.runs[1] and part.pitch > part.whole:
+            yield f"lengthen({_image(part.own)}, 2, {part.pitch})"
+
+
+def _image(own: str) -> str:
+    return f"P_{own}" if own else "P"
+
+
+def _ends(s: ImageStrip) -> list[tuple[ImageStrip, str]]:
+    """The strips of a row of windows, the last one of those between its sides, and what names in loops over each end
+    in."""
+    between = "_m" * any(side.own == LEFT for side in s.sides)
+    return [*((side, "" if side.own == LEFT else f"{between}_{RIGHT}") for side in s.sides), (s, between)]
+
+
+def _apart(s: ImageStrip) -> Iterator[str]:
+    """The steps that make a strip for windows at each side of a row, and one for those between."""
+    *sides, (_, between) = _ends(s)
+    for side in s.sides:
+        yield f"cut(qx, {side.windows}, m)" if side.own == LEFT else f"cut(qx{between}, {s.inner}, {RIGHT})"
+    for part, behind in (*sides, (s, between)):
+        yield f"split(qx{behind}, qxw{behind}, {part.inner})"
+        yield f"compute_at(P, qx{behind}{f', {part.own}' * (part.own != '')})"
 
 
 def read_in_place(s: ImageStrip, own: str = "") -> Iterator[str]:
     """The steps that leave a strip to tiles at the edges of an image, and fill it there."""
-    behind = f"_{own}" * (own != "")
-    row = f"cx{behind}"
+    for side in s.sides:
+        yield from read_in_place(side, side.own)
+    row = f"cx_{own}" if own else "cx"
     if s.edges[0] < s.edges[1]:
-        yield f"in_place(P{behind}, i)"
+        yield f"in_place({_image(own)}, i)"
     if not s.padded:
         return
     if s.above:
@@ -63,7 +89,7 @@ def read_in_place(s: ImageStrip, own: str = "") -> Iterator[str]:
     if right:
         yield from _pixels(s, f"{between}_e")
     if left + right < s.whole:
-        yield from (f"decide({between})",) if left or right else ()
+        yield from (f"decide({between})",) if left or right or s.sides else ()
         yield from moved("a", between, f"{between}m", s.whole - left - right, s.lanes)
 
 
@@ -93,19 +119,29 @@ def filled(s: ImageStrip, around: str = "y") -> Iterator[str]:
 
 def _gathered(s: ImageStrip) -> Iterator[str]:
     """Windows, a run of elements after the other, or four short ones together."""
-    run, iteration, loop = s.runs[0], s.run, "qx" if s.windows > 1 else "qky"
+    if s.sides:
+        for part, behind in _ends(s):
+            yield from _copied(part, f"qxw{behind}", part.inner, behind)
+        return
+    loop, iterations = ("qx", s.windows) if s.windows > 1 else ("qky", s.runs[1])
     if s.gathered:
         yield f"split(qky, qkr, {FOUR}{', early' * (s.runs[1] % FOUR > 0)})"
         yield from ("stage(P, qky, qv, scratch)", "merge_dims(qv, 0)", "place(qv, q)", "fuse(qkr, qk)")
         yield from (f"select({loop}, mve)", f"hardware_loop({loop})")
         return
+    yield from _copied(s, loop, iterations)
+
+
+def _copied(s: ImageStrip, loop: str, iterations: int, behind: str = "") -> Iterator[str]:
+    """Windows, a run of elements after the other; names of their loops end in `behind`."""
+    run, iteration = s.runs[0], f"{s.run}{behind}"
     if run > s.lanes:
-        yield f"split(qk, qkl, {s.lanes}{', early' * (run % s.lanes > 0)})"
-        iteration = "qk"
-    yield from (f"stage(P, {iteration}, qv, q)", f"select({loop}, mve)")
+        iteration = f"qk{behind}"
+        yield f"split({iteration}, qkl{behind}, {s.lanes}{', early' * (run % s.lanes > 0)})"
+    yield from (f"stage({_image(s.own)}, {iteration}, qv{behind}, q)", f"select({loop}, mve)")
     if run < s.lanes:
         yield f"unmask({loop})"
-    yield f"hardware_loop({loop})"
+    yield f"{'hardware_loop' if iterations > 1 else 'block'}({loop})"
 
 
 def _padding(s: ImageStrip, loop: str, size: int) -> Iterator[str]:
