@@ -7,8 +7,6 @@ from types import MappingProxyType
 
 import numpy as np
 
-from tosaic.backends.cortex_m.program.ops import OPS
-
 
 def _round(shift: np.ndarray, zero: np.ndarray) -> np.ndarray | None:
     """v * m / 2^s rounded is floor((floor(v * m / 2^32) + 2^(s - 33)) / 2^(s - 32)) for s >= 33; |v * m| < 2^62 leaves
@@ -212,7 +210,6 @@ DERIVED: Mapping[str, Callable[..., np.ndarray | None]] = MappingProxyType(
         "carried_shift": _carried_shift,
         "factors": _factors,
         "nibbles": _nibbles,
-        "narrowed": lambda rows: rows[np.argsort([OPS["narrowed"].compute(row) for row in range(len(rows))])],
         "sixteen": _sixteen,
         "sixteen_shift": _sixteen_shift,
         "sixteenth": _sixteenth,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tosaic.backends.cortex_m.program.affine import Affine
-from tosaic.backends.cortex_m.program.host import Derive
+from tosaic.backends.cortex_m.program.host import Derive, Pack
 from tosaic.backends.cortex_m.program.primitives.constants import read_by_loops, uses_of
 from tosaic.backends.cortex_m.program.primitives.dims import not_held
 from tosaic.backends.cortex_m.program.primitives.loops import computed_number, plain, with_loop
@@ -57,7 +57,10 @@ class NarrowedOrder(Primitive):
         if at in names_in(body):
             found = replace(number, body=found)
         ordered = with_loop(program, number, found)
-        return replace(ordered, host=(*program.host, Derive(w.name, "narrowed", (w.name,), (w.shape,))))
+        row = Affine.sum((Affine.of(f"v{digit}"), factor) for digit, factor in enumerate((_LANES, 1, 2, 4)))
+        where = (row, *(Affine.of(f"v{4 + axis}") for axis in range(len(w.shape) - 1)))
+        laid = Pack(w.name, w.name, w.shape, (number.extent // _LANES, 2, 2, 4, *w.shape[1:]), where)
+        return replace(ordered, host=(*program.host, laid))
 
 
 @PRIMITIVES.register
