@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.fx import GraphModule, Node
-from torch.fx.node import map_arg
 
 from tosaic.frontend.canonical import arguments
 from tosaic.frontend.exclusion import has_int16
-from tosaic.frontend.parameters import add_buffer, parameter
+from tosaic.frontend.parameters import add_buffer, add_call, parameter
 
 aten = torch.ops.aten
 _PRODUCTS = {aten.mm.default, aten.bmm.default, aten.matmul.default}
@@ -39,15 +38,14 @@ def raise_constant_products(module: GraphModule, activations: str, named: Sequen
         if (left.op == "get_attr") == (right.op == "get_attr"):
             continue
         product = _LayersOfProduct(module, node)
-        with module.graph.inserting_before(node):
-            if right.op == "get_attr":
-                found = product.by(left, parameter(module, right))
-            else:
-                turned = product.by(_turned(product, right), _columns_of(parameter(module, left)))
-                found = None if turned is None else _turned(product, turned)
-            if found is not None:
-                node.replace_all_uses_with(product.made(aten.reshape.default, found, list(node.meta["val"].shape)))
-                module.graph.erase_node(node)
+        if right.op == "get_attr":
+            found = product.by(left, parameter(module, right))
+        else:
+            turned = product.by(_turned(product, right), _columns_of(parameter(module, left)))
+            found = None if turned is None else _turned(product, turned)
+        if found is not None:
+            node.replace_all_uses_with(product.made(aten.reshape.default, found, list(node.meta["val"].shape)))
+            module.graph.erase_node(node)
 
 
 class _LayersOfProduct:
@@ -55,12 +53,7 @@ class _LayersOfProduct:
 
     def __init__(self, module: GraphModule, node: Node) -> None:
         self._module, self._node = module, node
-
-    def made(self, target: Any, *args: Any) -> Node:
-        """A call whose result is as `target` makes it of its arguments."""
-        found = self._module.graph.call_function(target, args)
-        found.meta = {**self._node.meta, "val": target(*_values(args))}
-        return found
+        self.made = partial(add_call, module, node)
 
     def by(self, x: Node, constant: Tensor) -> Node | None:
         """`x @ constant` (..., rows, columns); None where that is too many layers."""
@@ -106,8 +99,3 @@ def _turned(product: _LayersOfProduct, x: Node) -> Node:
 
 def _columns_of(constant: Tensor) -> Tensor:
     return constant if constant.ndim == 1 else constant.transpose(-2, -1)
-
-
-def _values(args: Any) -> list[Any]:
-    """Nodes as the tensors that they stand for."""
-    return map_arg(list(args), lambda node: node.meta["val"])

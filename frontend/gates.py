@@ -89,7 +89,7 @@ def _digest(module: GraphModule, gate: _Gate) -> bytes:
     """Of the weights on both sides of a product."""
     digest = hashlib.sha256()
     for layer in (gate.factor, gate.reader):
-        digest.update(parameter(module, arguments(layer)[1]).detach().numpy().tobytes())
+        digest.update(parameter(module, arguments(layer)[1]).numpy().tobytes())
     return digest.digest()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Container
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from tosaic.frontend.canonical import TRANSPOSES, arguments, is_random
 from tosaic.frontend.lowerings.op_quantization import Weighted
 from tosaic.frontend.lowerings.registry import op_quantization
 from tosaic.frontend.masks import MASKED, bound_masks
-from tosaic.frontend.parameters import add_buffer, parameter
+from tosaic.frontend.parameters import add_buffer, add_call, parameter
 from tosaic.frontend.places import tabulate_places
 
 aten = torch.ops.aten
@@ -147,10 +148,7 @@ def _division(module: GraphModule, node: Node) -> None:
     x, y = arguments(node)
     if not isinstance(y, Node) or not y.meta["val"].is_floating_point():
         return
-    with module.graph.inserting_before(node):
-        inverse = module.graph.call_function(aten.reciprocal.default, (y,))
-    inverse.meta = {**node.meta, "val": y.meta["val"]}
-    _replace(module, node, aten.mul.Tensor, (x, inverse))
+    _replace(module, node, aten.mul.Tensor, (x, add_call(module, node, aten.reciprocal.default, y)))
 
 
 def _mm(module: GraphModule, node: Node) -> None:
@@ -212,22 +210,15 @@ def _computed_batch_norm(module: GraphModule, node: Node) -> None:
     x, weight, bias, mean, variance, _momentum, epsilon = arguments(node)
     if not isinstance(mean, Node) or not isinstance(variance, Node) or not _only_first(node):
         return
-    result = node.meta["val"][0]
-
-    def made(target: Any, *args: Any) -> Node:
-        found = module.graph.call_function(target, args)
-        of = [one.meta["val"] if isinstance(one, Node) else one for one in args]
-        found.meta = {**node.meta, "val": target(*of)}
-        return found
+    result, made = node.meta["val"][0], partial(add_call, module, node)
 
     def spread(one: Node) -> Node:
         return made(aten.reshape.default, one, [1, -1, *(1,) * (result.ndim - 2)])
 
-    with module.graph.inserting_before(node):
-        scale = made(aten.rsqrt.default, made(aten.add.Tensor, variance, epsilon))
-        scale = scale if weight is None else made(aten.mul.Tensor, scale, weight)
-        normal = made(aten.mul.Tensor, made(aten.sub.Tensor, x, spread(mean)), spread(scale))
-        normal = normal if bias is None else made(aten.add.Tensor, normal, spread(bias))
+    scale = made(aten.rsqrt.default, made(aten.add.Tensor, variance, epsilon))
+    scale = scale if weight is None else made(aten.mul.Tensor, scale, weight)
+    normal = made(aten.mul.Tensor, made(aten.sub.Tensor, x, spread(mean)), spread(scale))
+    normal = normal if bias is None else made(aten.add.Tensor, normal, spread(bias))
     for user in list(node.users):
         user.replace_all_uses_with(normal)
         module.graph.erase_node(user)

@@ -58,7 +58,7 @@ class LookupSketch:
             "beside": tuple(n for n in _BESIDE if n == 1 or (whole and self.rows % n == 0)),
             "order": ("own", "narrowed") if whole and core.mve and self.rows % VECTOR == 0 else ("own",),
             "behind": _BEHIND,
-            "lanes": (unpacked(core) if self.group else VECTOR,),
+            "lanes": (_unpacked(core) if self.group else VECTOR,),
         }
 
     def steps(self, knobs: Knobs) -> Iterator[str]:
@@ -131,7 +131,7 @@ class Lookup(ProgramFamily):
         return replace(source, params=source.params + bytes(behind))
 
     def _sketches(self, workload: Workload, core: Core) -> Mapping[str, Sketched]:
-        group, lanes = number(workload, "group") if "group" in workload.attributes else 0, unpacked(core)
+        group, lanes = number(workload, "group") if "group" in workload.attributes else 0, _unpacked(core)
         if group and lanes and number(workload, "width") % (2 * lanes) == 0:
             return {NIBBLES: self._rows(workload, group, core.mve)}
         return {"rows": self._rows(workload, 0, core.mve)}
@@ -141,6 +141,6 @@ class Lookup(ProgramFamily):
         return LookupSketch(rows, width, count, group, vectors, {"w": workload.constants["weights"]})
 
 
-def unpacked(core: Core) -> int:
+def _unpacked(core: Core) -> int:
     """The bytes of four-bit weights that a core unpacks at a time; 0 where it reads bytes."""
     return VECTOR if core.mve else _WORD * ("dsp" in core.isa)
