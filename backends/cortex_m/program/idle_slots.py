@@ -17,7 +17,7 @@ Order = tuple[int, ...]
 Registers = Mapping[int, str]
 _REACH = 16
 """How far an instruction moves at most."""
-_EFFORT = 40_000
+_EFFORT = 25_000
 """About how many instructions are timed for one block."""
 
 
