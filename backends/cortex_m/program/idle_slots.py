@@ -6,18 +6,18 @@ import itertools
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 
 from tosaic.backends.cortex_m.program.dependences import Dependences
-from tosaic.backends.simulators.beats import beats_cycles
+from tosaic.backends.cortex_m.program.order_timing import Order, OrderTiming
 from tosaic.backends.simulators.instruction import Instruction
 from tosaic.backends.target import Pipeline
 from tosaic.support.errors import BackendError
 
-Order = tuple[int, ...]
 Registers = Mapping[int, str]
 _REACH = 16
 """How far an instruction moves at most."""
-_EFFORT = 25_000
+_EFFORT = 8_000
 """About how many instructions are timed for one block."""
 
 
@@ -48,76 +48,79 @@ class IdleSlots:
     def __init__(
         self, graph: Dependences, pipeline: Pipeline, iterations: int, allocate: Callable[[Order], Registers]
     ) -> None:
-        self.nodes, self.pipeline, self.iterations, self.allocate = graph.nodes, pipeline, iterations, allocate
-        self.left = _EFFORT
+        self.nodes, self.allocate, self.left = graph.nodes, allocate, _EFFORT
+        self.iterations, self.timing = iterations, partial(OrderTiming, graph.nodes, pipeline, iterations)
+        lines = [line for node in self.nodes for line in node.decoded]
+        self.least = iterations * least_issue_cycles(lines, pipeline)
 
     def filled(self, order: Order, registers: Registers) -> tuple[Order, Registers]:
         """An order that takes no more cycles, with its registers."""
         order, registers = self._paired(order, registers)
-        cycles, late = self._timed(order)
-        lines = [line for node in self.nodes for line in node.decoded]
-        least = self.iterations * least_issue_cycles(lines, self.pipeline)
-        waiting, seen = deque([(order, late)]), {order}
-        while waiting and cycles > least:
-            for moved in self._moves(*waiting.popleft()):
+        cycles, waiting, seen = self.timing(order).cycles, deque([order]), {order}
+        while waiting and cycles > self.least:
+            given = waiting.popleft()
+            if self._fitting(given) is None:
+                continue
+            timing = self.timing(given)
+            for source, target in _moves(timing.late, len(given)):
+                moved = self._moved(given, source, target)
+                if moved is None or moved in seen:
+                    continue
                 if self.left <= 0:
                     return order, registers
-                if moved in seen:
-                    continue
                 seen.add(moved)
-                if (found := self._timed(moved))[0] > cycles:
-                    continue
-                with suppress(BackendError):
-                    fitting = self.allocate(moved)
-                    waiting.append((moved, found[1]))
-                    if found[0] < cycles:
-                        order, registers, cycles = moved, fitting, found[0]
-                        waiting = deque([waiting.pop()])
-                        break
+                if (found := self._cycles(timing, moved, source, target)) == cycles:
+                    waiting.append(moved)
+                elif found < cycles and (fitting := self._fitting(moved)) is not None:
+                    order, registers, cycles, waiting = moved, fitting, found, deque([moved])
+                    break
         return order, registers
+
+    def _fitting(self, order: Order) -> Registers | None:
+        """The registers of an order, if its values fit them."""
+        with suppress(BackendError):
+            return self.allocate(order)
+        return None
 
     def _paired(self, order: Order, registers: Registers) -> tuple[Order, Registers]:
         """The same with instructions of 16 bits beside each other, which then issue together, where that costs none."""
         narrow = [i for i in order if any(line.narrow for line in self.nodes[i].decoded)]
         for first, second in itertools.pairwise(narrow):
-            place, other, cycles = order.index(first), order.index(second), self._timed(order)[0]
-            for moved in (*self._moved(order, place, other - 1), *self._moved(order, other, place + 1)):
-                if other > place + 1 and self._timed(moved)[0] <= cycles:
-                    with suppress(BackendError):
-                        registers, order = self.allocate(moved), moved
-                        break
+            place, other = order.index(first), order.index(second)
+            if other == place + 1:
+                continue
+            timing = self.timing(order)
+            for source, target in ((place, other - 1), (other, place + 1)):
+                moved = self._moved(order, source, target)
+                if moved is None or self._cycles(timing, moved, source, target) > timing.cycles:
+                    continue
+                if (fitting := self._fitting(moved)) is not None:
+                    registers, order = fitting, moved
+                    break
         return order, registers
 
-    def _timed(self, order: Order) -> tuple[int, list[int]]:
-        """The cycles of all iterations, and the places in the order before which nothing issues."""
-        code = [(line, place) for place, i in enumerate(order) for line in self.nodes[i].decoded]
-        lines, issues = [line for line, _ in code] * min(self.iterations, 2), list[int]()
-        self.left -= len(lines)
-        cycles = beats_cycles(lines, self.pipeline, issues)
-        if self.iterations > 1:
-            last, at = lines[len(code) - 1], issues[len(code) - 1]
-            once = at + (last.timing.occupancy if last.timing.pipe == "alu" else 1)
-            cycles += (self.iterations - 2) * (cycles - once)
-        waits = itertools.pairwise(issues[-len(code) - 1 :] if self.iterations > 1 else [-1, *issues])
-        return cycles, [place for (before, at), (_, place) in zip(waits, code, strict=True) if at > before + 1]
+    def _cycles(self, timing: OrderTiming, moved: Order, source: int, target: int) -> int:
+        cycles, timed = timing.of(moved, min(source, target), max(source, target))
+        self.left -= timed
+        return cycles
 
-    def _moves(self, order: Order, late: Sequence[int]) -> Iterator[Order]:
-        """Orders in which an instruction moved into a slot where nothing issues, or the one behind it moved."""
-        for place in late:
-            for distance in range(1, _REACH + 1):
-                for other in (place + distance, place - distance):
-                    if 0 <= other < len(order):
-                        yield from self._moved(order, other, place)
-                        yield from self._moved(order, place, other)
-                        yield from self._moved(order, other, place - 1)
-
-    def _moved(self, order: Order, source: int, target: int) -> Iterator[Order]:
+    def _moved(self, order: Order, source: int, target: int) -> Order | None:
         """The order with one instruction elsewhere, if it depends on none that it passes."""
         number = order[source]
         if target < source:
             legal = target >= 0 and self.nodes[number].needs.isdisjoint(order[target:source])
         else:
             legal = all(number not in self.nodes[passed].needs for passed in order[source + 1 : target + 1])
-        if legal and source != target:
-            rest = [*order[:source], *order[source + 1 :]]
-            yield (*rest[:target], number, *rest[target:])
+        if not legal or source == target:
+            return None
+        rest = [*order[:source], *order[source + 1 :]]
+        return (*rest[:target], number, *rest[target:])
+
+
+def _moves(late: Sequence[int], length: int) -> Iterator[tuple[int, int]]:
+    """Source and target of instructions that move into a slot where nothing issues, or of those behind one."""
+    for place in late:
+        for distance in range(1, _REACH + 1):
+            for other in (place + distance, place - distance):
+                if 0 <= other < length:
+                    yield from ((other, place), (place, other), (other, place - 1))

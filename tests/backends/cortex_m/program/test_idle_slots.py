@@ -1,6 +1,7 @@
 """Instructions moved to where nothing issues."""
 
 from functools import partial
+from random import Random
 
 import pytest
 
@@ -9,7 +10,7 @@ from tosaic.backends.cortex_m.program.block import BlockInstruction, Instruction
 from tosaic.backends.cortex_m.program.dependences import Dependences
 from tosaic.backends.cortex_m.program.idle_slots import IdleSlots
 from tosaic.backends.cortex_m.program.list_scheduler import allocated, loop_cycles
-from tosaic.backends.simulators.beats import beats_cycles
+from tosaic.backends.cortex_m.program.order_timing import OrderTiming
 from tosaic.backends.simulators.cycle_model import decoder
 from tosaic.support.errors import BackendError
 
@@ -70,13 +71,6 @@ def test_no_instruction_passes_one_that_it_depends_on():
     assert all(place[needed] < place[number] for number, node in enumerate(graph.nodes) for needed in node.needs)
 
 
-def test_the_scoreboard_tells_when_instructions_issue():
-    lines = [line for node in _graph().nodes for line in node.decoded]
-    issues: list[int] = []
-    assert beats_cycles(lines, PIPELINE, issues) == beats_cycles(lines, PIPELINE)
-    assert issues == [0, 1, 3, 4, 5, 7, 8]
-
-
 def test_values_of_the_next_iteration_are_those_of_this_one():
     graph = Dependences(InstructionBlock(BODY, REGISTERS, ("q0", "q1")), decoder(PIPELINE), 1)
     ahead = graph.nodes[-1].decoded[-1]
@@ -103,5 +97,19 @@ def test_a_pipe_that_the_end_of_an_iteration_holds_delays_the_next_one():
     graph = _graph(body=(*BODY[:3], BlockInstruction("vldrb.u8", "{y}, [{p}]", ("y",))))
     _, before, _ = _filled(graph, 10)
     assert before == 10 * 6 - 1  # the last load and the first one use one pipe
-    timed, late = IdleSlots(graph, PIPELINE, 10, partial(allocated, graph))._timed((0, 1, 2, 3))
-    assert (timed, late[0]) == (before, 0)
+    timing = OrderTiming(graph.nodes, PIPELINE, 10, (0, 1, 2, 3))
+    assert (timing.cycles, timing.late[0]) == (before, 0)
+
+
+@pytest.mark.parametrize("iterations", [1, 2, 16])
+def test_an_order_is_timed_from_where_it_differs_as_if_it_were_timed_whole(iterations):
+    nodes, random, fewest = _graph(body=(*BODY[:6], *BODY)).nodes, Random(0), 0
+    order = tuple(range(len(nodes)))
+    timing = OrderTiming(nodes, PIPELINE, iterations, order)
+    for _ in range(200):
+        first, last = sorted(random.choices(order, k=2))
+        other = (*order[:first], *random.sample(order[first : last + 1], last + 1 - first), *order[last + 1 :])
+        cycles, timed = timing.of(other, first, last)
+        assert cycles == OrderTiming(nodes, PIPELINE, iterations, other).cycles
+        fewest += timed < (len(order) - first) + (min(iterations, 2) - 1) * len(order)
+    assert fewest > 50
