@@ -37,7 +37,13 @@ from tosaic.backends.cortex_m.kernels.movement_sketch import PlainMovement, Vect
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.kernels.pixel_sketch import PixelSketch
 from tosaic.backends.cortex_m.kernels.pool_sketch import PoolSketch
-from tosaic.backends.cortex_m.kernels.product_sketch import Conv2dSketch, HalfMatmulSketch, MatmulSketch
+from tosaic.backends.cortex_m.kernels.product_sketch import (
+    Conv2dSketch,
+    HalfMatmulSketch,
+    LongMatmulSketch,
+    LongRowsSketch,
+    MatmulSketch,
+)
 from tosaic.backends.cortex_m.kernels.reduction_sketch import ReductionSketch, RowsSketch, VectorsSketch
 from tosaic.backends.cortex_m.kernels.resize_sketch import ResizeSketch
 from tosaic.backends.cortex_m.kernels.row_sketch import RowSketch
@@ -52,7 +58,7 @@ from tosaic.backends.cortex_m.program.check import check
 from tosaic.backends.cortex_m.program.host import Derive
 from tosaic.backends.cortex_m.program.indexing import IndexedRows
 from tosaic.backends.cortex_m.program.interpret import host_constants, interpreted
-from tosaic.backends.cortex_m.program.kernel import Built, Sketched, cheapest_first
+from tosaic.backends.cortex_m.program.kernel import AHEAD, Built, Sketched, cheapest_first, guard_order
 from tosaic.backends.cortex_m.program.memory import params_of, scratch_bytes
 from tosaic.backends.cortex_m.program.movement import CopyAxis, CopyBox
 from tosaic.backends.cortex_m.program.moves import all_moves, drawn
@@ -94,7 +100,8 @@ class Shipped:
         rules = {step.rule for step in replayed(self.program, self.steps).host if isinstance(step, Derive)}
         if "nothing_added" in rules or any((b.memory, b.dtype) == ("out", "i16") for b in self.program.arguments):
             given["zero"] = (0, 1)
-        if any(b.name == "bias_low" for b in self.program.arguments):
+        names = {b.name for b in self.program.arguments}
+        if "bias_low" in names or ("multiplier" in names and names.isdisjoint(("bias", "zero"))):  # sums of 48 bits
             given |= {"multiplier": (1 << 14, 1 << 15), "shift": (20, 23), "bias_low": (0, 256)}
         unit = 256 if "whole" in rules else 1  # A multiplier that is shifted before.
         small = {"i8": (-128, 128), "i16": (-400, 400), "i32": (-20, 20), "f32": (-20, 20)}
@@ -131,7 +138,8 @@ def shipped_schedules() -> Iterator[Shipped]:
         "dense": Conv2dSketch(Geometry(1, 1, 1, 16, (1, 1), (1, 1), (0, 0, 0, 0), (1, 1), 1, 1), 4, plain, likely),
         "depthwise": DepthwiseSketch(window, 1, plain, likely),
         "matmul": MatmulSketch(1, 6, 8, 4, plain, likely),
-        "half matmul": HalfMatmulSketch(1, 6, 8, 4, 28707, 20),
+        "half matmul": HalfMatmulSketch(1, 6, 8, 4, False, 28707, 20),
+        "long matmul": LongMatmulSketch(1, 6, 8, 4, True, {}),
         "max pool": PoolSketch(window, ("i8", "i8"), False, False, {}),
         "average pool": PoolSketch(window, ("i8", "i8"), True, True, likely),
         "reduction": ReductionSketch("max", "i8", 6, 21, -128),
@@ -178,6 +186,7 @@ def shipped_schedules() -> Iterator[Shipped]:
             "both",
             {},
         ),
+        "long matmul": LongRowsSketch(1, 3, 40, 4, False, {}),
         "outer": FloatProduct(Geometry(1, 1, 4, 6, (1, 1), (1, 1), (0, 0, 0, 0), (1, 1), 1, 4), 4, False, "conv2d", {}),
         "lined floats": FloatDepthwise(Geometry(1, 2, 3, 8, (2, 2), (1, 1), (0, 0, 1, 0), (1, 1), 1, 3), True, {}),
         "lined bytes": byte_depthwise(
@@ -259,7 +268,10 @@ def tried(shipped: Shipped, before: Program, step: Step) -> Tried:
         earlier = printed(shipped, before)
         if earlier is not None:
             check(after, shipped.core)
-            if earlier == printed(shipped, after):
+            later = printed(shipped, after)
+            if later is not None and step.primitive in AHEAD:
+                guard_order(earlier[0], later[0], step)
+            if earlier == later:
                 return Tried(shipped, step, "ignored", "the same C and params")
     except RefusedError as error:
         return Tried(shipped, step, "refused", error.what)

@@ -27,7 +27,7 @@ PIPELINE = Pipeline(
         (r"ldr", Timing("alu", 1, 2)),
         (r"str", Timing("alu", 1, 1)),
         (r"(mul|mla|mls|smul|smla|smml|smmul|umul|umla|[su]mull|[su]mlal)", Timing("alu", 1, 2)),
-        (r"([su]sat|[su]bfx|asrl|lsll|lsrl|[su]add|q(add|sub)|[su]xta)", Timing("alu", 1, 2)),
+        (r"([su]sat|[su]bfx|asrl|lsll|lsrl|[su]q?r?sh[lr]l|[su]add|q(add|sub)|[su]xta)", Timing("alu", 1, 2)),
         (r"", Timing("alu", 1, 1)),
     ),
     vector_immediate=Timing("mul", 2, 2),

@@ -133,7 +133,7 @@ def _written(base: str, operands: str, registers: tuple[str, ...]) -> tuple[str,
         return tuple(register for register in registers if register[0] != "q")
     if base.startswith("ldr"):
         return (*registers[: 2 if base.startswith("ldrd") else 1], *address)
-    if re.match(r"[su]m[ul][la]l|asrl|lsll|lsrl|v(mla|rmla)l(da|ds)v|vaddlv", base):
+    if re.match(r"[su]m[ul][la]l|asrl|lsll|lsrl|[su]q?r?sh[lr]l|v(mla|rmla)l(da|ds)v|vaddlv", base):
         return registers[:2]
     return registers[:1]
 

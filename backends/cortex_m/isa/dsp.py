@@ -64,6 +64,7 @@ class Dsp(Isa):
         ),
         Row("bic.4b", 4, "d[l] = bit_and(a[l], -16)", formals(d="i8 r", a="i8 r"), "bic {d}, {a}, #0x0f0f0f0f"),
         *(_half_product(first, second) for first in (0, 1) for second in (0, 1)),
+        Row("smlald", 2, "d += a[l] * b[l]", formals(d="i64 p", a="i16 r", b="i16 r"), "smlald {d0}, {d1}, {a}, {b}"),
         Row("smlad", 2, "d += a[l] * b[l]", formals(d="i32 r", a="i16 r", b="i16 r"), "smlad {d}, {a}, {b}, {d}"),
     )
 

@@ -163,6 +163,15 @@ def _products(dtype: str) -> Row:
     return Row(f"vmladava.{kind}", lanes, "d += a[l] * b[l]", operands, text, first=begins, masks=True)
 
 
+def _long_products(dtype: str) -> Row:
+    """The same in 64 bits."""
+    lanes, operands = REGISTERS["q"] // BYTES[dtype], formals(d="i64 p", a=f"{dtype} q", b=f"{dtype} q")
+    kind, text = f"s{8 * BYTES[dtype]}", "{d0}, {d1}, {a}, {b}"
+    name = f"vmlaldava.{kind}"
+    first = f"vmlaldav.{kind} {text}"
+    return Row(name, lanes, "d += a[l] * b[l]", operands, f"{name} {text}", first=first, masks=True)
+
+
 def _joined(dtype: str) -> Iterator[Row]:
     """A number, and those in the lanes of a vector: their sum, the greatest, the least."""
     lanes, bits, operands = REGISTERS["q"] // BYTES[dtype], 8 * BYTES[dtype], formals(d="i32 r", a=f"{dtype} q")
@@ -197,7 +206,17 @@ class Mve(Isa):
         *(_near_to(dtype) for dtype in INTEGERS),
         Row("ldr.near", 1, "d = a", formals(d="i32 r", a="i32 m"), "ldr {d}, {a}", FAR, 4, moves=NEAR),
         Row("mov.0", 1, "d = 0", formals(d="i32 r"), "mov.w {d}, #0"),
+        Row("mov.0.i64", 1, "d = 0", formals(d="i64 p"), "mov.w {d0}, #0; mov.w {d1}, #0"),
         Row("mov", 1, "d = a", formals(d="i32 r", a="i32 r"), "mov {d}, {a}"),
+        Row(
+            "sqrshrl",
+            1,
+            "d = sat16(scale64(a, m, s))",
+            formals(d="i32 r", a="i64 p", m="i32 r", s="i32 r"),
+            "mul {d}, {a1}, {m}; umull {a0}, {a1}, {a0}, {m}; add {a1}, {a1}, {d}; sqrshrl {a0}, {a1}, #64, {s}; "
+            "ssat {d}, #16, {a0}",
+            spends="a",
+        ),
         Row(
             "vmov.4r",
             4,
@@ -232,6 +251,7 @@ class Mve(Isa):
         *(spread(dtype) for dtype in INTEGERS),
         Row("vmov.i32", 4, "d[l] = a[l]", formals(d="i32 q", a="i32 q"), "vmov {d}, {a}", masks=True),
         *(_products(dtype) for dtype in ("i8", "i16")),
+        *(_long_products(dtype) for dtype in ("i16", "i32")),
         *(row for dtype in INTEGERS for row in _joined(dtype)),
         *(_least(dtype) for dtype in ("i8", "i16")),
         *(zeros(dtype) for dtype in INTEGERS),

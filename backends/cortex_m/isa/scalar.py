@@ -31,6 +31,7 @@ class Scalar(Isa):
             "mla {d}, {a}, {b}, {d}",
             first="mul {d}, {a}, {b}",
         ),
+        Row("smlal", 1, "d += a * b", formals(d="i64 p", a="i32 r", b="i32 r"), "smlal {d0}, {d1}, {a}, {b}"),
     )
 
     def on(self, core: Core) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.kernels.sketch_constants import scales
 from tosaic.backends.cortex_m.program import algorithms
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
+from tosaic.backends.cortex_m.program.assembly import GENERAL
 from tosaic.backends.cortex_m.program.derived import DERIVED
 from tosaic.backends.cortex_m.program.kernel import Knobs
 from tosaic.backends.cortex_m.program.sketches import matmuls, products
@@ -43,6 +44,13 @@ _PARTS = 2
 """Sums of a product of halves."""
 _KEPT = 4
 """High registers that calls keep, of which RESCALE takes some; clang 22 fails where more hold sums."""
+_BESIDE = 5
+"""Registers of operands and pointers beside sums of 64 bits."""
+_TOGETHER, _WRITTEN_OUT = (2, 1, 3), 64
+"""Rows that are multiplied with a column together, and loads of a column that are written out."""
+_RESULT, _COLUMN, _APART, _COPIED = 6, 20, 9, 6
+"""Cycles of a result of 64 bits, of a block for a column, of a vector whose lanes lie apart, and of an element that is
+copied."""
 _UNROLLED = (8, 16, 24, 32, 4, 12, 6, 10, 7, 5, 9, 3, 2, 1)
 
 
@@ -159,9 +167,9 @@ class HalfMatmulSketch:
     rows: int
     depth: int
     columns: int
+    transposed: bool
     multiplier: int
     shift: int
-    transposed: bool = False
 
     @property
     def constants(self) -> Mapping[str, np.ndarray]:
@@ -173,8 +181,7 @@ class HalfMatmulSketch:
 
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
         """The numbers that are open, as of `MatmulSketch`."""
-        isa = tuple(name for name in integer_sets_of(core) if not extends(name, "mve"))
-        return {"isa": isa, "tile": _TILES, "unroll": _steps_of(core)}
+        return {"isa": tuple(integer_sets_of(core)), "tile": _TILES, "unroll": _steps_of(core)}
 
     def tile(self, knobs: Knobs) -> Tile:
         """The tile of sums."""
@@ -191,6 +198,94 @@ class HalfMatmulSketch:
 
     def cost(self, knobs: Knobs) -> float:
         return self.tile(knobs).cost
+
+
+@dataclass(frozen=True)
+class LongMatmulSketch:
+    """MATMUL of two int16 tensors to int16 of any depth, of which the second may be transposed; see
+    `algorithms.matmul_long`."""
+
+    batch: int
+    rows: int
+    depth: int
+    columns: int
+    transposed: bool
+    constants: Mapping[str, np.ndarray] = field(repr=False, compare=False)
+
+    def program(self) -> Program:
+        return algorithms.matmul_long(self.batch, self.rows, self.depth, self.columns, self.transposed)
+
+    def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
+        """The numbers that are open, as of `MatmulSketch`."""
+        isa = tuple(name for name in integer_sets_of(core) if extends(name, "scalar"))
+        return {"isa": isa, "tile": _TILES, "unroll": _steps_of(core)}
+
+    def tile(self, knobs: Knobs) -> Tile:
+        """The tile of sums."""
+        rows, columns = tile_sizes(str(knobs["tile"]))
+        if rows > self.rows or self.columns % columns:
+            raise RefusedError(f"{self.rows} rows and {self.columns} columns have no tile of {knobs['tile']}")
+        tile = replace(_tile(rows, columns, self.rows, self.depth, knobs), sums="p")
+        if tile.registers + _BESIDE > GENERAL:
+            raise RefusedError(f"sums of {knobs['tile']} take {tile.registers} registers")
+        return tile
+
+    def steps(self, knobs: Knobs) -> Iterator[str]:
+        return _products(self.tile(knobs), False, 1)
+
+    def cost(self, knobs: Knobs) -> float:
+        return self.tile(knobs).cost
+
+
+@dataclass(frozen=True)
+class LongRowsSketch:
+    """The same on cores with vectors."""
+
+    batch: int
+    rows: int
+    depth: int
+    columns: int
+    transposed: bool
+    constants: Mapping[str, np.ndarray] = field(repr=False, compare=False)
+
+    def program(self) -> Program:
+        return algorithms.matmul_long(self.batch, self.rows, self.depth, self.columns, self.transposed)
+
+    def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
+        """The numbers that are open: `together`, rows that are multiplied with a column; `unroll`, vectors in an
+        iteration, or 0 where that is a column; `ahead`, loads that run an iteration ahead; `columns`, whether they are
+        read in place, or copied first."""
+        return {
+            "together": tuple(n for n in _TOGETHER if n <= self.rows),
+            "unroll": (0, 2, 1, 4),
+            "ahead": (1, 0, 2),
+            "columns": ("in place",) if self.transposed else ("in place", "copied"),
+        }
+
+    def numbers(self, knobs: Knobs) -> matmuls.LongRows:
+        """The numbers of a schedule.
+
+        Raises:
+            RefusedError: no iteration follows another one, or it is too long.
+        """
+        together, unroll, ahead = (int(knobs[name]) for name in ("together", "unroll", "ahead"))
+        s = matmuls.LongRows(self.rows, self.depth, together, unroll, ahead, knobs["columns"] == "copied")
+        if self.depth // matmuls.LONG_LANES < 2 * unroll or (not unroll and self.columns == 1):
+            raise RefusedError("no iteration follows another one")
+        if not unroll and s.vectors * (together + 1) > _WRITTEN_OUT:
+            raise RefusedError(f"{s.vectors} vectors of a column are too many to be written out")
+        return s
+
+    def steps(self, knobs: Knobs) -> Iterator[str]:
+        return matmuls.long_matmul(self.numbers(knobs))
+
+    def cost(self, knobs: Knobs) -> float:
+        s = self.numbers(knobs)
+        column = 2 if self.transposed or s.copied else _APART
+        loads = s.vectors * (column + (0 if s.held else 2 * s.together))
+        each = loads + 2 * s.vectors * s.together + _RESULT * s.together + (_COLUMN if s.unroll else 0)
+        copies = _COPIED * self.depth * s.copied
+        return self.columns * (-(-self.rows // s.together) * each + copies) + 0.01 * abs(s.ahead - 1)
 
 
 def _products(tile: Tile, high: bool, parts: int) -> Iterator[str]:

@@ -279,6 +279,26 @@ def matmul_i16(
     return Program(arguments, Alloc(Buffer("P", "i16", (batch, rows, depth), "scratch"), seq(left, body)))
 
 
+def matmul_long(batch: int, rows: int, depth: int, columns: int, transposed: bool = False) -> Program:
+    """The same of any depth, with sums of 64 bits; `multiplier` and `shift` are constants."""
+    place, shape = ("db, dn, dk", (batch, columns, depth)) if transposed else ("db, dk, dn", (batch, depth, columns))
+    left = nested(parse_statement("P[cb, cx, ck] = a[cb, cx, ck]"), cb=batch, cx=rows, ck=depth)
+    right = nested(parse_statement(f"Q[db, dn, dk] = b[{place}]"), db=batch, dn=columns, dk=depth)
+    sums = _total("S[sb, sx, sn]", "P[sb, sx, k] * Q[sb, sn, k]", "k", depth)
+    sums = nested(sums, sb=batch, sx=rows, sn=columns)
+    result = parse_statement("out[v, x, n] = sat16(scale64(S[v, x, n], multiplier, shift))")
+    operands = [Buffer("a", "i16", (batch, rows, depth), "in"), Buffer("b", "i16", shape, "in")]
+    arguments = (
+        *(reversed(operands) if transposed else operands),
+        Buffer("out", "i16", (batch, rows, columns), "out"),
+        *(Buffer(name, "i32", (), "const") for name in ("multiplier", "shift")),
+    )
+    body = seq(sums, nested(result, v=batch, x=rows, n=columns))
+    body = Alloc(Buffer("S", "i64", (batch, rows, columns), "scratch"), body)
+    body = Alloc(Buffer("Q", "i16", (batch, columns, depth), "scratch"), seq(right, body))
+    return Program(arguments, Alloc(Buffer("P", "i16", (batch, rows, depth), "scratch"), seq(left, body)))
+
+
 def reduction(op: str, dtype: str, rows: int, length: int, first: int) -> Program:
     """REDUCE_SUM, REDUCE_MAX and REDUCE_MIN along the last axis (TOSA 1.0, 2.9), from a number on: `first`.
 

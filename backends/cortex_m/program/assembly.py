@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from tosaic.backends.cortex_m.program.affine import Affine
-from tosaic.backends.cortex_m.program.block import BlockInstruction, InstructionBlock
+from tosaic.backends.cortex_m.program.block import BlockInstruction, InstructionBlock, halves
 from tosaic.backends.cortex_m.program.list_scheduler import cycles_of, ordered
 from tosaic.backends.cortex_m.program.rewriting import meaning
 from tosaic.backends.cortex_m.program.row import Row
@@ -93,7 +93,7 @@ def assembled(body: Statement, buffers: Mapping[str, Buffer], pipeline: Pipeline
     instructions = [s for s in parts if isinstance(s, Instr)]
     places = _addresses(instructions, buffers)
     pointers, uses = dict[str, tuple[str, Affine]](), dict[str, set[str]]()
-    floats, assigned = set[str](), dict[str, str]()
+    floats, pairs, assigned = set[str](), dict[str, str](), dict[str, str]()
     made = list[tuple[Row, list[BlockInstruction]]]()
     for instr in instructions:
         operands = dict[str, str]()
@@ -110,6 +110,9 @@ def assembled(body: Statement, buffers: Mapping[str, Buffer], pipeline: Pipeline
                 continue
             name = register(b, access)
             operands[formal.name] = f"{{{name}}}"
+            if formal.memory == "p":
+                pairs |= halves(name)
+                operands |= {f"{formal.name}{i}": f"{{{half}}}" for i, half in enumerate(halves(name))}
             if formal.memory == "s":
                 floats.add(name)
                 if access.buffer in inside:
@@ -122,8 +125,8 @@ def assembled(body: Statement, buffers: Mapping[str, Buffer], pipeline: Pipeline
     rows, code = _side_by_side_loads(made)
     if len(floats) > FLOATS:
         raise RefusedError(f"{len(floats)} floats live in a block, which has {FLOATS} registers for them")
-    fixed = {name: f"%[{name}]" for name in (*uses, *pointers)} | assigned
-    free = GENERAL - len([name for name in fixed if name not in floats])
+    fixed = {name: f"%[{name}]" for name in (*uses, *pointers)} | assigned | pairs
+    free = GENERAL - len([name for name in fixed if name not in floats]) + len(pairs) // 2
     lines, temporaries = _allocated(code, rows, tuple(fixed.items()), free, pipeline)
     return Assembly(
         lines,
@@ -165,9 +168,11 @@ def _instructions(instr: Instr, operands: Mapping[str, str], target: str) -> lis
     adds = isinstance(meaning(instr.row), Reduce)
     for number, line in enumerate(instr.row.text.split(";")):
         mnemonic, _, text = line.strip().partition(" ")
-        writes = (operands[target].strip("{}"),) if operands[target].startswith("{") else ()
+        registers = [operands[name] for name in (target, f"{target}0", f"{target}1") if name in operands]
+        text = text.format(**operands)
+        writes = tuple(each.strip("{}") for each in registers if each.startswith("{") and each in text)
         keeps = writes if adds or number else ()
-        found.append(BlockInstruction(mnemonic, text.format(**operands), writes, keeps))
+        found.append(BlockInstruction(mnemonic, text, writes, keeps))
     return found
 
 

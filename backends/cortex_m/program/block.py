@@ -9,8 +9,8 @@ from functools import cached_property, lru_cache
 from types import MappingProxyType
 
 _NAME = re.compile(r"\{(\w+)\}")
-VARIABLE = re.compile(r"%q?\[\w+\]")
-"""A variable of C in inline assembly, in a general or a vector register."""
+VARIABLE = re.compile(r"%[qQR]?\[\w+\]")
+"""A variable of C in inline assembly, in a general or a vector register, or one half of it in one of a pair."""
 _ADD_REACH = 4095
 NARROW_REACH = 255
 """Up to what an addition to a low register takes 16 bits."""
@@ -76,6 +76,11 @@ class InstructionBlock:
     def __post_init__(self) -> None:
         # What `ordered` remembers a block by must not change with the dict that it came with.
         object.__setattr__(self, "registers", MappingProxyType(dict(self.registers)))
+
+
+def halves(name: str) -> dict[str, str]:
+    """The registers of a variable of C of 64 bits, the lower half first, as inline assembly names them."""
+    return {f"{name}_low": f"%Q[{name}]", f"{name}_high": f"%R[{name}]"}
 
 
 def advance(pointer: str, distance: int, *, narrow: bool = False) -> list[BlockInstruction]:

@@ -11,8 +11,10 @@ from tosaic.backends.cortex_m.program.copied_rows import copied_row
 from tosaic.backends.cortex_m.program.legal import bounds_of
 from tosaic.backends.cortex_m.program.names import is_free
 from tosaic.backends.cortex_m.program.rewriting import (
+    accesses,
     loops_of,
     own_touches,
+    parts_of,
     tables_of,
     touches,
     under,
@@ -33,11 +35,13 @@ from tosaic.backends.cortex_m.program.tree import (
     If,
     Instr,
     Let,
+    Op,
     Program,
     Reduce,
     RefusedError,
     Statement,
     children,
+    in_class,
     walk,
 )
 from tosaic.backends.target import Core
@@ -56,6 +60,8 @@ def check(program: Program, core: Core) -> None:
     for b in program.buffers.values():
         if b.in_registers and b.memory not in classes:
             raise RefusedError(f"a {core.name} has no registers `{b.memory}`, where {b.name} lies")
+        if b.in_registers and not in_class(b.dtype, b.memory):
+            raise RefusedError(f"registers `{b.memory}`, where {b.name} lies, hold no {b.dtype}")
     _named(program)
     _in_scope(program.body, {b.name for b in program.arguments})
     for s, around in under(program.body):
@@ -71,6 +77,7 @@ def check(program: Program, core: Core) -> None:
                 for name in tables_of(s):
                     if program.buffers[name].in_registers:
                         raise RefusedError(f"values say what is read of {name}, which lies in registers")
+                _long_alone(program, s)
                 for _, access in own_touches(s):
                     _inside(program, access, around)
                     _whole(program, access)
@@ -81,6 +88,16 @@ def check(program: Program, core: Core) -> None:
                     raise RefusedError(f"{s.row.name} stands outside of a block")
                 _windows_inside(program, s, around)
     _registers_counted(program)
+
+
+def _long_alone(program: Program, s: Assign | Reduce | Let) -> None:
+    """Guard: sums of 64 bits are copied and scaled, as other operations of C take 32 bits."""
+    to = "" if isinstance(s, Let) else program.buffers[s.target.buffer].dtype
+    scaled = {part.args[0] for part in parts_of(s.value) if isinstance(part, Op) and part.name == "scale64"}
+    for access in accesses(s.value):
+        copied = access == s.value and to == "i64"
+        if program.buffers[access.buffer].dtype == "i64" and not copied and access not in scaled:
+            raise RefusedError(f"{access} has 64 bits, of which only `scale64` makes fewer")
 
 
 def _named(program: Program) -> None:

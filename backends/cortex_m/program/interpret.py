@@ -16,7 +16,6 @@ from tosaic.backends.cortex_m.program.ops import LOOKUP, OPS
 from tosaic.backends.cortex_m.program.rewriting import meaning_of
 from tosaic.backends.cortex_m.program.tree import (
     BYTES,
-    INTEGERS,
     NUMPY,
     Access,
     Alloc,
@@ -170,7 +169,7 @@ class _Source:
             case Assign() | Reduce():
                 b, target = self.buffers[s.target.buffer], self._value(s.target)
                 value = f"add({target}, {self._value(s.value)})" if isinstance(s, Reduce) else self._value(s.value)
-                kept = f"fits({value}, {8 * BYTES[b.dtype]}, {b.name!r})" if b.dtype in INTEGERS else f"single({value})"
+                kept = f"single({value})" if b.dtype == "f32" else f"fits({value}, {8 * BYTES[b.dtype]}, {b.name!r})"
                 self.lines.append(f"{pad}{target} = {kept}")
 
     def _value(self, v: Value) -> str:

@@ -140,6 +140,18 @@ def _narrowed(row: int) -> int:
     return row & ~15 | (row & 1) << 3 | (row & 2) << 1 | row >> 2 & 3
 
 
+def _scaled64(value: int, multiplier: int, shift: int) -> int:
+    """apply_scale_16, whose product has 64 bits.
+
+    Raises:
+        ValueError: it has more.
+    """
+    product = value * multiplier + (1 << (shift - 1))
+    if not -1 << 63 <= product < 1 << 63:
+        raise ValueError(f"{value} * {multiplier} does not fit 64 bits")
+    return wrapped(product >> shift)
+
+
 def _extremum(choose: Callable[..., float], a: float, b: float) -> float:
     return math.nan if math.isnan(a) or math.isnan(b) else choose(a, b)
 
@@ -235,6 +247,12 @@ OPS: Mapping[str, Operation] = MappingProxyType(
             10,
             lambda h, low, m, s: ((256 * h + low) * m + (1 << (s - 1))) >> s,
         ),
+        "scale64": Operation(
+            _scaled64,
+            "scale64({0}, {1}, {2})",
+            12,
+            "INLINE int32_t scale64(int64_t v, int32_t m, int32_t s) { return (v * m + (1ll << (s - 1))) >> s; }",
+        ),
         "scale32": _function(
             "scale32",
             "v m s",
@@ -248,7 +266,8 @@ OPS: Mapping[str, Operation] = MappingProxyType(
 
 `low` is the low byte, `low_half` the low 16 bits, `high` is SMMUL. `asr` and `round_asr` shift right by a known number.
 `scale32` is apply_scale_32 of the TOSA specification without double rounding. `scale48` is apply_scale_16 of a sum of
-two numbers: the first is all but the last eight bits, and the second what is left. `round_high_add` is VQRDMLASH.
+two numbers: the first is all but the last eight bits, and the second what is left; `scale64` is that of one number of
+64 bits. `round_high_add` is VQRDMLASH.
 `max_nan` is no number where one of two is none, `max_number` the other one then. `quotient` and `rest` are those of a
 division by a positive number. `narrowed` is the place of a row among rows in the order that VQMOVN leaves. Shifts by a
 number that is not known are to the left, and to the right where it is negative.

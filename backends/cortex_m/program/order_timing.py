@@ -24,7 +24,9 @@ class OrderTiming:
         order: numbers of instructions.
     """
 
-    def __init__(self, nodes: Sequence[DependentInstruction], pipeline: Pipeline, iterations: int, order: Order) -> None:
+    def __init__(
+        self, nodes: Sequence[DependentInstruction], pipeline: Pipeline, iterations: int, order: Order
+    ) -> None:
         self.nodes, self.iterations, self.length = nodes, iterations, len(order)
         board, self._boards, issues = Scoreboard(pipeline), list[Scoreboard](), [-1]
         for number in order * min(iterations, 2):

@@ -40,7 +40,7 @@ from tosaic.backends.cortex_m.program.vectors import has_vectors, vector_block
 from tosaic.backends.simulators.cycle_model import decoder
 from tosaic.backends.target import Pipeline
 
-_TYPES = {"i8": "int8_t", "i16": "int16_t", "i32": "int32_t", "f32": "float"}
+_TYPES = {"i8": "int8_t", "i16": "int16_t", "i32": "int32_t", "i64": "int64_t", "f32": "float"}
 # clang 22 stores a high register by an STM that has none.
 _FROM_HIGH = 'INLINE int32_t from_high(int32_t v) { __asm__("" : "+l"(v)); return v; }'
 _FREE, _FREE_LOW = 10, 5
@@ -124,7 +124,7 @@ class Printer:
             case Seq():
                 return [line for part in s.body for line in self._print(part, depth)]
             case Alloc():
-                held = s.buffer.size // s.buffer.lanes if s.buffer.memory == "r" else 0
+                held = s.buffer.bytes // 4 if s.buffer.memory in ("r", "p") else 0
                 self._held += held
                 lines = [f"{pad}{{", *self._declared(s, depth + 1), *self._print(s.body, depth + 1), f"{pad}}}"]
                 self._held -= held
@@ -144,7 +144,8 @@ class Printer:
             case Assign() | Reduce():
                 sign = "=" if isinstance(s, Assign) else "+="
                 self._count(s)
-                return [f"{pad}{self._place(s.target)} {sign} {self._value(s.value)};"]
+                value = self._value(s.value, wide=self.buffers[s.target.buffer].dtype == "i64")
+                return [f"{pad}{self._place(s.target)} {sign} {value};"]
             case Instr():
                 raise RefusedError(f"{s.row.name} stands outside of a block")
         raise TypeError(s)
@@ -191,7 +192,7 @@ class Printer:
         if not b.in_registers:
             start = f"({_TYPES[b.dtype]} *)(scratch + {self.scratch[b.name]})"
             return [f"{pad}{_TYPES[b.dtype]} *const {b.name} = {start};"]
-        kind = "float" if b.dtype == "f32" else "int32_t" if b.lanes == 1 else "uint32_t"
+        kind = _TYPES[b.dtype] if b.dtype in ("f32", "i64") else "int32_t" if b.lanes == 1 else "uint32_t"
         return [f"{pad}{kind} {', '.join(f'{b.name}__{i}' for i in range(b.size // b.lanes))};"]
 
     def _loop(self, s: For, depth: int) -> list[str]:
@@ -279,13 +280,17 @@ class Printer:
         b = self.buffers[access.buffer]
         return register(b, access) if b.in_registers else f"{b.name}[{b.address(access.index)}]"
 
-    def _value(self, v: Value) -> str:
+    def _value(self, v: Value, *, wide: bool = False) -> str:
+        """C of a value; where it is `wide`, sums and products have 64 bits."""
         match v:
             case Access():
                 place = self._place(v)
                 return f"from_high({place})" if self.buffers[v.buffer].memory == "h" else place
             case Op(name=name, args=(Access() as table, value)) if name == LOOKUP:
                 return f"{table.buffer}[{self.buffers[table.buffer].address(table.index)} + {self._value(value)}]"
+            case Op(name="add" | "sub" | "mul") if wide:
+                first, *others = (self._value(arg, wide=True) for arg in v.args)
+                return OPS[v.name].c.format(f"(int64_t){first}", *others)
             case Op():
                 return OPS[v.name].c.format(*map(self._value, v.args))
         return str(v)

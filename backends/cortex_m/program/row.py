@@ -47,6 +47,7 @@ class Row:
         alias: whether what it writes lies in the register that it reads already: where nobody reads that behind, and
             nobody wrote other lanes of its target, both are one register, and it is no instruction.
         spoils: whether other lanes of its target hold anything behind it.
+        spends: its operand whose registers it works in, so that they hold anything behind it; empty for none.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Row:
     dense: bool = False
     alias: bool = False
     spoils: bool = False
+    spends: str = ""
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -80,8 +82,8 @@ class Row:
 
     @property
     def several(self) -> bool:
-        """Whether an operand is several registers, which its text numbers."""
-        return any(self.registers(formal.name) > 1 for formal in self.formals)
+        """Whether an operand is several registers, which its text numbers, and no pair."""
+        return any(self.registers(formal.name) > 1 for formal in self.formals if formal.memory != "p")
 
     def steps(self, distance: int) -> bool:
         """Whether it may move its pointer on by so many bytes."""

@@ -17,14 +17,15 @@ from tosaic.backends.cortex_m.program.host import Derive, Pack
 from tosaic.backends.cortex_m.program.row import Row
 from tosaic.support.errors import BackendError
 
-BYTES: Mapping[str, int] = MappingProxyType({"i8": 1, "i16": 2, "i32": 4, "f32": 4})
+BYTES: Mapping[str, int] = MappingProxyType({"i8": 1, "i16": 2, "i32": 4, "i64": 8, "f32": 4})
 """Bytes of an element."""
-NUMPY: Mapping[str, str] = MappingProxyType({"i8": "int8", "i16": "int16", "i32": "int32", "f32": "float32"})
+NUMPY = MappingProxyType({"i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "f32": "float32"})
 """What NumPy calls an element."""
 INTEGERS = ("i8", "i16", "i32")
-REGISTERS: Mapping[str, int] = MappingProxyType({"r": 4, "h": 4, "s": 4, "q": 16})
+"""Those that operations compute; i64 holds sums of products alone, which `scale64` makes a result of."""
+REGISTERS: Mapping[str, int] = MappingProxyType({"r": 4, "h": 4, "s": 4, "p": 8, "q": 16})
 """Bytes of a register, by class: general ones; r8 and up, which hold sums on the baseline cores; those of the
-floating-point unit; and vectors.
+floating-point unit; pairs of general ones, for i64; and vectors.
 
 A buffer in registers ends in a dimension of whole registers."""
 
@@ -234,8 +235,6 @@ Around: TypeAlias = For | If | Let
 """What says how often, and at what numbers, the statements inside are executed."""
 LEAVES = (Assign, Reduce, Instr)
 """Statements that hold no others."""
-
-
 SCALAR = (Assign, Reduce, If, Let)
 """Statements that no block of assembly holds."""
 
@@ -298,6 +297,11 @@ def holds(dtype: str, other: str) -> bool:
     if dtype in INTEGERS and other in INTEGERS:
         return BYTES[dtype] >= BYTES[other]
     return dtype == other and dtype in BYTES
+
+
+def in_class(dtype: str, memory: str) -> bool:
+    """Whether registers of a class hold elements of a type."""
+    return (dtype == "i64") == (memory == "p") and (dtype == "f32" or memory != "s")
 
 
 def children(statement: Statement) -> tuple[Statement, ...]:

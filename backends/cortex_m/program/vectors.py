@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import attrgetter
 
 from tosaic.backends.cortex_m.program.assembly import flat
-from tosaic.backends.cortex_m.program.block import BlockInstruction, InstructionBlock, with_late_loads
+from tosaic.backends.cortex_m.program.block import BlockInstruction, InstructionBlock, halves, with_late_loads
 from tosaic.backends.cortex_m.program.dependences import opening_loads
+from tosaic.backends.cortex_m.program.general_registers import NUMBERS, GeneralRegisters, guard_spent, staying
 from tosaic.backends.cortex_m.program.inline_assembly import VECTORS, assembly, low_registers
 from tosaic.backends.cortex_m.program.list_scheduler import Ordered, ordered
 from tosaic.backends.cortex_m.program.pointers import SPREADS, Pointers, PointerUse, planned
@@ -29,14 +30,13 @@ from tosaic.backends.cortex_m.program.vector_loops import (
     running_further_ahead,
 )
 from tosaic.backends.cortex_m.program.vector_order import (
-    SHARED,
     behind_loop,
     from_one_pointer,
     gathers_together,
     needed_first,
     running_ahead,
-    sharing_numbers,
 )
+from tosaic.backends.cortex_m.program.vector_parts import steps_of
 from tosaic.backends.cortex_m.program.vector_steps import (
     CARRY,
     Distances,
@@ -47,17 +47,12 @@ from tosaic.backends.cortex_m.program.vector_steps import (
     mask_of,
     names_of,
     spread_number,
-    steps_of,
     use_of,
 )
 from tosaic.backends.target import Pipeline
 from tosaic.support.errors import BackendError
 
-_NUMBERS = ("r0", "r2", "r4", "r8", "r10", "r12", "r6")
-"""General registers of a block: sums of products want even ones."""
 _FEW = 2
-_OTHERS = ("r1", "r3", "r5", "r9")
-"""Those of numbers that are no sums, where there are too many."""
 _GENERAL, _CARRY = 13, "r11"
 """How many there are; that of bits that mean nothing, which may be odd."""
 _LOW = tuple(f"r{i}" for i in range(8))
@@ -85,10 +80,10 @@ class VectorBlock:
 
 
 def has_vectors(body: Statement) -> bool:
-    """Whether a block has vectors, a hardware loop, or instructions of several registers."""
+    """Whether a block has vectors, numbers of 64 bits, a hardware loop, or instructions of several registers."""
     return any(
         isinstance(s, For)
-        or (isinstance(s, Alloc) and s.buffer.memory == "q")
+        or (isinstance(s, Alloc) and s.buffer.memory in ("p", "q"))
         or (isinstance(s, Instr) and s.row.several)
         for s in flat(body)
     )
@@ -110,9 +105,9 @@ def vector_block(
     loop = outer[at] if at < len(outer) else None
     assert loop is None or isinstance(loop, For)
     parts = [outer[:at], flat(loop.body) if loop is not None else [], outer[at + 1 :]]
-    for count, outside in itertools.product(range(len(_NUMBERS), _FEW, -1), (False, True)):
+    for count, outside in itertools.product(range(len(NUMBERS), _FEW, -1), (False, True)):
         with suppress(_PressureError):
-            make = partial(_Vectors, parts, loop, buffers, pipeline, _NUMBERS[:count], outside=outside)
+            make = partial(_Vectors, parts, loop, buffers, pipeline, NUMBERS[:count], outside=outside)
             block = make()
             found = block.block(last)
             others = [partial(make, several=several) for several in gathers_together(block.parts[1], len(block.free))]
@@ -122,7 +117,7 @@ def vector_block(
                 with suppress(RefusedError):
                     found = min(found, other().block(last), key=attrgetter("cycles"))
             return found
-    return _Vectors(parts, loop, buffers, pipeline, _NUMBERS[:_FEW], outside=False).block(last)
+    return _Vectors(parts, loop, buffers, pipeline, NUMBERS[:_FEW], outside=False).block(last)
 
 
 class _Vectors:
@@ -152,6 +147,7 @@ class _Vectors:
         if any(b.memory == "scratch" for b in allocs):
             raise RefusedError("a block has no working memory of its own")
         self.inside = {b.name for b in allocs}
+        guard_spent(parts)
         written, short = dict[str, int](), dict[str, int]()
         steps = behind_loop([steps_of(part, buffers, written, short) for part in parts])
         self.parts = [from_one_pointer(part, buffers, several) for part in steps]
@@ -169,27 +165,25 @@ class _Vectors:
         if self.mask and conditions:
             self._masked_each()
         lasting = loop is not None or (self.mask and conditions)
-        self.numbers = tuple(name for name in numbers if not lasting or name not in self.taken)
+        numbers = [name for name in numbers if not lasting or name not in self.taken]
         self.carry = dict[str, str]()
         if any(step.instr.row.moves_in_place for part in self.parts for step in part):
             self.carry = {CARRY: _CARRY}
             self.taken.add(_CARRY)
-        self.assigned, self.held = self._assigned(), self._held()
+        general = GeneralRegisters(self.parts, self.inside, numbers, self.taken)
+        self.parts, self.assigned = general.parts, general.found
+        self.names = [names_of(part) for part in self.parts]
+        self.held = self._held()
         self.first = self._opening() if loop is not None and loop.iterations > 1 else 0
         if not self.first:
             iteration = 0 if loop is None else 1
             self.parts[iteration] = self._late(self.parts[iteration])
-        uses = list[PointerUse]()
-        for number, part in enumerate(self.parts):
-            for step in part:
-                if (use := use_of(step, self.buffers)) is not None:
-                    lanes = addresses(step) if by_addresses else None
-                    uses.append(use._replace(iterations=number == 1, behind=number == 2, lanes=lanes))
-        read = {name: None for part in self.names for name, kind in part.items() if kind == "r"}
-        self.read = [name for name in read if name not in self.assigned]
+        living = {name: kind for part in self.names for name, kind in part.items() if name not in self.assigned}
+        self.read = [name for name, kind in living.items() if kind == "r"]
+        self.changed = [name.removesuffix("_low") for name, kind in living.items() if kind == "p" and "_low" in name]
         if any(name in self.read for part in self.parts for step in part for name in step.targets):
-            raise RefusedError("a block with vectors changes no number that lives outside")
-        self._point(uses)
+            raise RefusedError("a block with vectors changes no number of 32 bits that lives outside")
+        self._point(list(self._uses(by_addresses)))
         used = {name for part in self.code for each in part for name in each.names}
         self.constants = [each for each in self.constants if each.name in used]
         staying = len(self.held) + len(self.constants) + len(self.pointers.lanes)
@@ -217,6 +211,14 @@ class _Vectors:
         sets = f"vctp.{self.mask[1]} {self.count}"
         self.parts = [[replace(s, mask=sets) if s.instr.limit else s for s in part] for part in self.parts]
 
+    def _uses(self, by_addresses: bool) -> Iterator[PointerUse]:
+        """The accesses of memory."""
+        for number, part in enumerate(self.parts):
+            for step in part:
+                if (use := use_of(step, self.buffers)) is not None:
+                    lanes = addresses(step) if by_addresses else None
+                    yield use._replace(iterations=number == 1, behind=number == 2, lanes=lanes)
+
     def _point(self, uses: Sequence[PointerUse]) -> None:
         """Plan the pointers, and write the code on them.
 
@@ -238,60 +240,20 @@ class _Vectors:
         used, names = {*self.assigned.values()} | self.taken, {name: f"%[{name}]" for name in self.pointers.numbers}
         low = low_registers(i.text(names) for part in self.code for i in part) | {*narrow}
         kept = len([register for register in used if register in _LOW])
-        general = len(used) + len(self.pointers.numbers) + len(self.read)
+        general = len(used) + len(self.pointers.numbers) + len(self.read) + 2 * len(self.changed)
         return general > _GENERAL or len(low) + kept > len(_LOW)
 
-    def _assigned(self) -> dict[str, str]:
-        """The general registers of numbers that live in the block; those of one part share them with other parts."""
-        numbers = [
-            [name for name, kind in part.items() if kind == "r" and name.rpartition("__")[0] in self.inside]
-            for part in self.names
-        ]
-        staying = [name for name in self._staying("r") if any(name in part for part in numbers)]
-        alone = [[name for name in part if name not in staying] for part in numbers]
-        others = self._others(alone, len(self.numbers) - len(staying))
-        alone = [[name for name in names if name not in others] for names in alone]
-        for part, names in enumerate(alone):
-            if len(staying) + len(names) > len(self.numbers):
-                self.parts[part] = sharing_numbers(self.parts[part], names, len(self.numbers) - len(staying))
-                self.names[part] = names_of(self.parts[part])
-                alone[part] = [name for name in self.names[part] if name.rpartition("__")[0] == SHARED]
-        if len(staying) > len(self.numbers):
-            raise RefusedError(f"{len(staying)} numbers stay in a block of {len(self.numbers)} registers for them")
-        return (
-            dict(zip(staying, self.numbers, strict=False))
-            | others
-            | {
-                name: register
-                for part in alone
-                for name, register in zip(part, self.numbers[len(staying) :], strict=False)
-            }
-        )
-
-    def _others(self, alone: Sequence[Sequence[str]], count: int) -> dict[str, str]:
-        """Registers of their own for numbers that are no sums, where more than so many live in a part at a time."""
-        found = dict[str, str]()
-        for part, names in enumerate(alone):
-            sums = {name for step in self.parts[part] if step.is_sum for name in step.targets}
-            try:
-                sharing_numbers(self.parts[part], names, count)
-            except RefusedError:
-                found |= zip([name for name in names if name not in sums], _OTHERS, strict=False)
-        return found
-
-    def _staying(self, kind: str) -> list[str]:
-        """The registers of a class that several parts name."""
-        parts = [{name for name, its in part.items() if its == kind} for part in self.names]
+    def _lasting(self) -> list[str]:
+        """The vectors that several parts name, but for constants."""
         known = {each.name for each in self.constants}
-        names = (name for part in self.names for name in part if name not in known)
-        return [name for name in dict.fromkeys(names) if sum(name in part for part in parts) > 1]
+        return [name for name in staying(self.names, "q") if name not in known]
 
     def _held(self) -> dict[str, str]:
         """The registers of vectors that live in several parts, or follow each other."""
         together = dict.fromkeys(
             name for part in self.parts for step in part for name in step.registers.get(step.instr.row.together, ())
         )
-        held = [*reversed(together), *(name for name in self._staying("q") if name not in together)]
+        held = [*reversed(together), *(name for name in self._lasting() if name not in together)]
         if len(held) > len(VECTORS) - (not together):
             raise RefusedError(f"{len(held)} vectors stay in registers, of {len(VECTORS)}")
         return dict(zip(held, reversed(VECTORS), strict=False))
@@ -319,7 +281,7 @@ class _Vectors:
         """The steps with each load, and each number that goes to all lanes, right before what reads its vector."""
         whole = [step.as_one for step in steps]
         of = {id(each): step for each, step in zip(whole, steps, strict=True)}
-        numbers = {name for part in self.names for name, kind in part.items() if kind == "r"}
+        numbers = {name for part in self.names for name, kind in part.items() if kind in ("r", "p")}
         late = with_late_loads(whole, {*self.assigned, *self.held, *numbers}, _LATE)
         return [of[id(each)] for each in late]
 
@@ -334,6 +296,7 @@ class _Vectors:
         iterations: int = 1,
     ) -> Ordered:
         fixed = {name: f"%[{name}]" for name in (*self.pointers.numbers, *self.read)}
+        fixed |= {half: text for name in self.changed for half, text in halves(name).items()}
         fixed |= {name: f"%q[{name}]" for name in (*self.pointers.lanes, *(each.name for each in self.constants))}
         registers = {**fixed, **self.assigned, **self.held, **self.carry}
         block = InstructionBlock(tuple(body), registers, self.free, tuple(opening))
@@ -374,7 +337,7 @@ class _Vectors:
         if 4 * len(code) > _REACH_OF_LOOP:
             raise RefusedError(f"a hardware loop of {len(code)} instructions is too long")
         given = self._ordered(code[opening:], code[:opening], hoisted, iterations)
-        fixed = {*self.assigned, *self.held, *self.read}
+        fixed = {*self.assigned, *self.held, *self.read, *self.changed}
         ahead = running_ahead(self.parts[1], hoisted, fixed, self.pointers.addresses)
         left = passes_end(self.parts[1][: self.first] if opening else ahead, self.buffers, loop, last)
         found = VectorLoop(given.entry, given.iteration, given.last if left else (), iterations - left)
@@ -386,7 +349,7 @@ class _Vectors:
         starts, moving = self.pointers.starts, self.pointers.moving
         used = " ".join([*code.entry, *code.iteration, *code.leave])
         vectors = [v for v in VECTORS if v in used]
-        changes = [name for name in starts if name in moving]
+        changes = [*(name for name in starts if name in moving), *self.changed]
         reads = [*(name for name in starts if name not in moving), *self.read]
         numbers = sorted({*self.assigned.values()} | self.taken)
         constants, lanes = [each.name for each in self.constants], self.pointers.lanes

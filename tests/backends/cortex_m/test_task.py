@@ -196,5 +196,5 @@ def test_another_package_adds_a_family_and_its_kernels_are_proven(tmp_path, monk
 
 def test_a_special_case_is_asked_first_and_the_generic_family_last_behind_a_library():
     ranks = {name: family.rank for name, family in FAMILIES.known().items()}
-    special = {"long_products": -1, "loop": -1, "pool": -1}
+    special = {"loop": -1, "pool": -1}
     assert {name: rank for name, rank in ranks.items() if rank} == special | {"cmsis_nn": 1, "linalg": 2}

@@ -38,6 +38,7 @@ from tosaic.backends.cortex_m.program.tree import (
     Seq,
     Statement,
     holds,
+    in_class,
 )
 
 
@@ -47,8 +48,8 @@ def whole_registers(b: Buffer) -> None:
     Raises:
         RefusedError: it does not.
     """
-    if b.memory == "s" and b.dtype != "f32":
-        raise RefusedError(f"registers `s` hold floats, not {b.dtype}")
+    if b.in_registers and not in_class(b.dtype, b.memory):
+        raise RefusedError(f"registers `{b.memory}` hold no {b.dtype}")
     if b.lanes > 1 and (not b.shape or b.shape[-1] % b.lanes):
         raise RefusedError(f"{list(b.shape)} of {b.dtype} is no whole register `{b.memory}`")
 

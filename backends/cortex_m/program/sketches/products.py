@@ -22,6 +22,7 @@ class Tile:
         unroll: steps of the depth that a block of assembly holds.
         isa: the instruction set.
         halves: whether it multiplies halves two by two.
+        sums: the class of registers that sums lie in; `p` of 64 bits.
     """
 
     pixels: int
@@ -31,12 +32,18 @@ class Tile:
     unroll: int
     isa: str
     halves: bool
+    sums: str = "r"
+
+    @property
+    def registers(self) -> int:
+        """General registers that the sums take."""
+        return self.pixels * self.channels * (2 if self.sums == "p" else 1)
 
     @property
     def held(self) -> bool:
         """Whether the operands of a step are all loaded before its products, in a row: registers hold them beside the
         sums and two pointers."""
-        taken = self.pixels * self.channels + self.pixels + self.channels + 2
+        taken = self.registers + self.pixels + self.channels + 2
         return not self.halves and taken <= GENERAL
 
     @property

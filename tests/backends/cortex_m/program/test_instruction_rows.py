@@ -41,6 +41,8 @@ INNER = (8, 17)
 """The same of lanes of inner levels."""
 SHIFTS = {"sat_shl": (0, 31), "round_shift": (-31, 32), "shift": (-31, 32), "logical_shift": (-31, 32)}
 """The amounts that shifts by a vector are tested with."""
+SCALES = {"m": (0, 1 << 15), "s": (2, 47)}
+"""Multipliers and shifts of sums of 64 bits."""
 _LESS = (0, 1, 2, 4, 8, 10, 12, 16, 18, 20, 24, 28, 31)
 """By how many bits operands are narrower than their types, those first that try more."""
 ENTRIES = 256
@@ -60,6 +62,7 @@ def moved(dtype: str, memory: str, *, load: bool) -> Row:
     meaning = "d[l] = a[l]" if lanes > 1 else "d = a"
     texts = {
         "r": ("ldr {d}, {a}", "str {a}, {d}", (0, 4095)),
+        "p": ("ldrd {d0}, {d1}, {a}", "strd {a0}, {a1}, {d}", (0, 1020)),
         "s": ("vldr {d}, {a}", "vstr {a}, {d}", (0, 1020)),
         "q": ("vldrb.u8 {d}, {a}", "vstrb.8 {a}, {d}", (0, 127)),
     }
@@ -193,6 +196,8 @@ def _drawn(row: Row, program: Program, rng: np.random.Generator, less: int) -> d
             low = -most
             if isinstance(what.value, Op) and what.value.name in SHIFTS and b.name.startswith("b"):
                 low, most = SHIFTS[what.value.name]
+            if row.spends:
+                low, most = SCALES.get(b.name[0], (low, most))
             if row.gathers and b.name.startswith("i_") and b.dtype != "i8":
                 low, most = 0, ENTRIES
             found[b.name] = rng.integers(low, most, b.shape).astype(NUMPY[b.dtype])

@@ -43,8 +43,11 @@ RANGES = {
     "round_doubled_high": (ANY, (1 - (1 << 31), (1 << 31) - 1)),
     "scale48": ((-(1 << 30), 1 << 30), ANY, (0, (1 << 15) - 1), (23, 62)),
     "scale32": (ANY, (0, (1 << 31) - 1), (31, 62)),
+    "scale64": ((-(1 << 46), 1 << 46), (0, (1 << 15) - 1), (2, 47)),
 }
 """Of the arguments, both ends included; of others two numbers of 32 bits."""
+LONG = ("scale64",)
+"""Those that take numbers of 64 bits."""
 RANDOM = 64
 FLOATS = {
     "at_least": ("f32", 2, "f32"),
@@ -68,14 +71,17 @@ def arguments_of(name: str, rng: np.random.Generator) -> np.ndarray:
     ranges = RANGES.get(name, (ANY, ANY))
     ends = [sorted({low, min(low + 1, high), min(max(0, low), high), max(high - 1, low), high}) for low, high in ranges]
     random = np.stack([rng.integers(low, high + 1, RANDOM) for low, high in ranges], axis=1)
-    return np.concatenate([list(itertools.product(*ends)), random]).astype(np.int32)
+    found = np.concatenate([list(itertools.product(*ends)), random])
+    return found.astype(np.int64 if name in LONG else np.int32)
 
 
 @pytest.mark.parametrize(("names", "bench"), [(OPS.keys() - FLOATS, M3), (FLOATS, M55)], ids=["integers", "floats"])
 def test_every_operation_is_what_the_interpreter_computes(names, bench, tmp_path):
     rng, cases = np.random.default_rng(0), list[Case]()
     for name in sorted(names):
-        taken, arity, given = FLOATS.get(name, ("i32", len(RANGES.get(name, (ANY, ANY))), "i32"))
+        taken, arity, given = FLOATS.get(
+            name, ("i64" if name in LONG else "i32", len(RANGES.get(name, (ANY, ANY))), "i32")
+        )
         arguments = arguments_of(name, rng)[:, :arity]
         if taken == "f32":
             arguments = (arguments * np.array(2.0 ** rng.integers(-33, 1, arguments.shape))).astype(np.float32)
