@@ -250,7 +250,7 @@ OPS: Mapping[str, Operation] = MappingProxyType(
         "scale64": Operation(
             _scaled64,
             "scale64({0}, {1}, {2})",
-            12,
+            20,
             "INLINE int32_t scale64(int64_t v, int32_t m, int32_t s) { return (v * m + (1ll << (s - 1))) >> s; }",
         ),
         "scale32": _function(
