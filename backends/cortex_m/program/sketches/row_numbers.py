@@ -58,6 +58,7 @@ class RowResult:
         clamped, table: whether results have bounds, and whether those of bytes are looked up.
         uniform: whether all channels have one scale.
         terms: whether what a channel adds to its sums is no constant, but `Z`, and each pixel adds a number `T`.
+        centered: whether the zero point of pixels is 0, so that there is no `Z`.
         sixteen: whether sums are 16 times as large.
         types: how what a channel has of its own lies in memory.
         begun: whether sums begin with the bias.
@@ -70,10 +71,16 @@ class RowResult:
     table: bool
     uniform: bool = False
     terms: bool = False
+    centered: bool = False
     sixteen: bool = False
     types: FactorTypes = WORDS
     begun: bool = False
     fits: bool = False
+
+    @property
+    def column_terms(self) -> bool:
+        """Whether there is `Z`."""
+        return self.terms and not self.centered
 
     @property
     def units(self) -> bool:
@@ -122,7 +129,7 @@ class RowResult:
     @property
     def factors(self) -> tuple[str, ...]:
         """What a channel has of its own to make results of sums with, in the order of its use."""
-        return (*(("Z",) if self.terms else ()), *self.constants)
+        return (*(("Z",) if self.column_terms else ()), *self.constants)
 
     @property
     def bias(self) -> str:
@@ -157,7 +164,8 @@ class RowResult:
     def fitted(self) -> Iterator[str]:
         """The steps that let bytes alone saturate."""
         if self.fits:
-            yield from ("narrow(a_zero, i8)", "narrow(b_zero, i8)") if self.terms else ()
+            yield from ("narrow(a_zero, i8)",) if self.column_terms else ()
+            yield from ("narrow(b_zero, i8)",) if self.terms else ()
             yield from ("rewrite(out, halves)", "fit(out)")
 
     @property
