@@ -2,7 +2,8 @@
 
 A layer without a bias has one for the zero point of what it reads, unless that is 0. Then the scales of its weights
 become whole numbers of a unit, and the multipliers of its RESCALE bytes times a number: to multiply them takes a kernel
-as long as to add a bias.
+as long as to add a bias. A product of two activations has no bias that is known: where the first has a zero point, it
+adds up each column of the second.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from torch.fx import GraphModule, Node
 from tosaic.frontend.bias_correction import observer_of, own_weight
 from tosaic.frontend.calibrated import Calibrated
 from tosaic.frontend.canonical import arguments
+from tosaic.frontend.constant_products import PRODUCTS
 from tosaic.frontend.lowerings.op_quantization import Weighted
 from tosaic.frontend.lowerings.registry import op_quantization
 from tosaic.frontend.observer import RangeObserver
@@ -32,19 +34,20 @@ ROW_SCALES = "tosaic.row_scales"
 
 
 def center_inputs(prepared: GraphModule) -> None:
-    """Choose ranges about 0 for tensors that linear layers without a bias read, and no other op.
+    """Choose ranges about 0 for what linear layers without a bias, and products of activations, read as their first
+    operand, and no other op reads.
 
     Args:
         prepared: a calibrated graph, its formats shared.
     """
     graph = Calibrated(prepared)
-    readers = dict[RangeObserver, set[Node]]()
+    readers = dict[RangeObserver, set[tuple[Node, Node]]]()
     for node in prepared.graph.nodes:
         if (observer := graph.observer(node)) is not None:
-            readers.setdefault(observer, set()).update(node.users)
+            readers.setdefault(observer, set()).update((user, node) for user in node.users)
     for observer, users in readers.items():
-        layers = [user for user in users if graph.result(user) is not observer]
-        if layers and all(map(is_unbiased, layers)):
+        found = [(user, read) for user, read in users if graph.result(user) is not observer]
+        if found and all(is_unbiased(user) or _multiplies(user, read) for user, read in found):
             observer.center(_LARGER)
 
 
@@ -70,6 +73,11 @@ def share_units(prepared: GraphModule) -> None:
             known[bits] = after
             ratio = (after / before).float()
             observer.min_val, observer.max_val = observer.min_val * ratio, observer.max_val * ratio
+
+
+def _multiplies(node: Node, x: Node) -> bool:
+    """Whether a node is the product of `x` and another tensor."""
+    return node.target in PRODUCTS and [x is operand for operand in arguments(node)[:2]] == [True, False]
 
 
 def is_unbiased(node: Node) -> bool:
