@@ -20,6 +20,7 @@ from tosaic.frontend.lowerings.op_quantization import Weighted
 from tosaic.frontend.lowerings.registry import op_quantization
 from tosaic.frontend.observer import RangeObserver
 from tosaic.frontend.parameters import parameter
+from tosaic.frontend.sharing import factor_of
 
 _LARGER = 1.15
 """Times a step may be as large for a zero point of 0, which is little more than a decibel of noise."""
@@ -45,9 +46,24 @@ def center_inputs(prepared: GraphModule) -> None:
     for node in prepared.graph.nodes:
         if (observer := graph.observer(node)) is not None:
             readers.setdefault(observer, set()).update((user, node) for user in node.users)
-    for observer, users in readers.items():
-        found = [(user, read) for user, read in users if graph.result(user) is not observer]
-        if found and all(is_unbiased(user) or _multiplies(user, read) for user, read in found):
+
+    def gains(observer: RangeObserver | None, *before: RangeObserver) -> bool:
+        """Whether all readers need less where the zero point is 0; `before` are tensors that it is scaled from."""
+        if observer is None or observer in before:
+            return False
+        users = [each for each in readers[observer] if graph.result(each[0]) is not observer]
+        return bool(users) and all(
+            is_unbiased(user)
+            or _multiplies(user, x)
+            or (factor_of(user) is not None and gains(graph.result(user), observer, *before))
+            for user, x in users
+        )
+
+    for observer in readers:
+        # What a number scales stays the same integers.
+        made = [node.all_input_nodes[0] for node in graph.calls(observer)]
+        sources = [graph.observer(node.all_input_nodes[0]) for node in made if factor_of(node) is not None]
+        if all(map(gains, (observer, *sources))):
             observer.center(_LARGER)
 
 
