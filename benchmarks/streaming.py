@@ -165,17 +165,12 @@ def report(target: str) -> None:
     import tosaic
 
     methods = {name: _method(name)[:2] for name in ("encode", "decode")}
-    models = {
-        "spotter": spotter()[:2],
-        "tcn": tcn()[:2],
-        "encode,decode": (methods,),
-    }
-    texts = {"spotter": spotter()[2], "tcn": tcn()[2], "encode,decode": _turns()}
+    models = {"spotter": spotter(), "tcn": tcn(), "encode,decode": (methods, _turns())}
     click.echo("| Model | Call | Core's cycles | With memory | Arena B | of which states | Flash B | Exact |")
-    click.echo(f"|{' --- |' * 8}")
-    for name, model in models.items():
+    click.echo(f"|{'---|' * 8}")
+    for name, (*model, text) in models.items():
         with tempfile.TemporaryDirectory() as folder:
-            build = tosaic.compile(*model, target=target, calibration=texts[name], output=Path(folder, "build"))
+            build = tosaic.compile(*model, target=target, calibration=text, output=Path(folder, "build"))
             for row in _costs(name, build):
                 click.echo("| " + " | ".join(row) + " |")
 
@@ -188,8 +183,8 @@ def _costs(name: str, build: tosaic.Build) -> Iterator[tuple[str, ...]]:
     called = {each.name: slice(each.first, each.end) for each in firmware.methods} or {"step": slice(None)}
     for call, part in called.items():
         calls = ran.board.calls[part]
-        costs = [f"{sum(one or 0 for one in each):,}" for each in zip(*((c.cycles, c.cycles_with_memory) for c in calls))]
-        yield name, call, *costs, *sizes, "yes" if ran.exact else "NO"
+        costs = sum(each.cycles or 0 for each in calls), sum(each.cycles_with_memory or 0 for each in calls)
+        yield name, call, *(f"{cost:,}" for cost in costs), *sizes, "yes" if ran.exact else "NO"
 
 
 if __name__ == "__main__":

@@ -50,6 +50,7 @@ class ActivationProduct(VectorConv2d):
     @property
     def result(self) -> RowResult:
         return replace(super().result, uniform=self.uniform, terms=True, centered=self.centered)
+
     def program(self) -> Program:
         g = self.geometry
         sizes = (g.batch, g.columns, g.channels, self.channels)

@@ -48,8 +48,8 @@ INLINE void fill(int8_t *to, int pitch, int rows, int8_t other, int bytes)
   for (int row = 0; row < rows && bytes > 0; row++)
     vstrbq_p_s8(to + row * pitch, others, vctp8q(bytes));
 }
-INLINE void choose(int8_t *restrict to, int pitch, const int8_t *from, int apart, int rows, const int8_t *mask, int8_t other,
-                   int bytes)
+INLINE void choose(int8_t *restrict to, int pitch, const int8_t *from, int apart, int rows, const int8_t *mask,
+                   int8_t other, int bytes)
 {
   const int8x16_t others = vdupq_n_s8(other);
   for (; bytes >= 16; bytes -= 16, to += 16, from += 16, mask += 16) {
@@ -82,8 +82,8 @@ INLINE void fill(int8_t *to, int pitch, int rows, int8_t other, int bytes)
     for (int i = 0; i < bytes; i++)
       to[row * pitch + i] = other;
 }
-INLINE void choose(int8_t *restrict to, int pitch, const int8_t *from, int apart, int rows, const int8_t *mask, int8_t other,
-                   int bytes)
+INLINE void choose(int8_t *restrict to, int pitch, const int8_t *from, int apart, int rows, const int8_t *mask,
+                   int8_t other, int bytes)
 {
   for (int row = 0; row < rows; row++)
     for (int i = 0; i < bytes; i++)

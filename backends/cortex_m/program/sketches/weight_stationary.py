@@ -96,7 +96,8 @@ def weight_stationary(s: WeightStationary) -> Iterator[str]:
         yield f"rewrite(out, {'bounded' if s.result.clamped else 'lanes'})"
     if s.result.table:
         yield "rewrite(out, indexed)"
-    names = {"zero": "z", **{name: f"z{name}" for name in s.bounds}, **({"a_zero": "az"} if s.result.column_terms else {})}
+    names = {"zero": "z", **{name: f"z{name}" for name in s.bounds}}
+    names |= {"a_zero": "az"} if s.result.column_terms else {}
     names |= {name: f"{name}_g" for name in s.result.scale if s.result.uniform}
     around = "v" if s.result.terms else "b"
     yield from (f"stage({name}, {around}, {new}, r{s.result.widened(name)})" for name, new in names.items())
