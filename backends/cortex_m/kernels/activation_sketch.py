@@ -49,7 +49,7 @@ class ActivationProduct(VectorConv2d):
 
     @property
     def result(self) -> RowResult:
-        return replace(super().result, uniform=self.uniform, terms=True, centered=self.centered)
+        return replace(super().result, uniform=self.uniform, terms=True, column_terms=not self.centered)
 
     def program(self) -> Program:
         g = self.geometry
