@@ -97,7 +97,8 @@ class EncoderDecoder(nn.Module):
         self.values.index_copy_(1, place, value)
         mask = torch.where(torch.arange(PLACES) <= place, 0.0, -60.0)
         x = x + attended(self.ask_tokens(x), self.keys, self.values, mask)
-        x = x + attended(self.ask_frames(x), *self.heard.chunk(2, -1), torch.zeros(FRAMES))
+        key, value = self.heard.chunk(2, -1)
+        x = x + attended(self.ask_frames(x), key, value, torch.zeros(FRAMES))
         return self.head(x)
 
 
