@@ -16,7 +16,7 @@ from tosaic.frontend.exclusion import has_int16
 from tosaic.frontend.parameters import add_buffer, add_call, parameter
 
 aten = torch.ops.aten
-_PRODUCTS = {aten.mm.default, aten.bmm.default, aten.matmul.default}
+PRODUCTS = {aten.mm.default, aten.bmm.default, aten.matmul.default}
 _MOST = 64
 """Products of matrices that are a layer each."""
 
@@ -32,7 +32,7 @@ def raise_constant_products(module: GraphModule, activations: str, named: Sequen
         named: names of nodes that stay as they are.
     """
     for node in list(module.graph.nodes) if activations == "int8" else ():
-        if node.target not in _PRODUCTS or not node.meta["val"].is_floating_point() or has_int16(node, named):
+        if node.target not in PRODUCTS or not node.meta["val"].is_floating_point() or has_int16(node, named):
             continue
         left, right = arguments(node)[:2]
         if (left.op == "get_attr") == (right.op == "get_attr"):

@@ -2,7 +2,8 @@
 
 A layer without a bias has one for the zero point of what it reads, unless that is 0. Then the scales of its weights
 become whole numbers of a unit, and the multipliers of its RESCALE bytes times a number: to multiply them takes a kernel
-as long as to add a bias.
+as long as to add a bias. A product of two activations has no bias that is known: where the first has a zero point, it
+adds up each column of the second.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from torch.fx import GraphModule, Node
 from tosaic.frontend.bias_correction import observer_of, own_weight
 from tosaic.frontend.calibrated import Calibrated
 from tosaic.frontend.canonical import arguments
+from tosaic.frontend.constant_products import PRODUCTS
 from tosaic.frontend.lowerings.op_quantization import Weighted
 from tosaic.frontend.lowerings.registry import op_quantization
 from tosaic.frontend.observer import RangeObserver
 from tosaic.frontend.parameters import parameter
+from tosaic.frontend.sharing import factor_of
 
 _LARGER = 1.15
 """Times a step may be as large for a zero point of 0, which is little more than a decibel of noise."""
@@ -32,19 +35,35 @@ ROW_SCALES = "tosaic.row_scales"
 
 
 def center_inputs(prepared: GraphModule) -> None:
-    """Choose ranges about 0 for tensors that linear layers without a bias read, and no other op.
+    """Choose ranges about 0 for what linear layers without a bias, and products of activations, read as their first
+    operand, and no other op reads.
 
     Args:
         prepared: a calibrated graph, its formats shared.
     """
     graph = Calibrated(prepared)
-    readers = dict[RangeObserver, set[Node]]()
+    readers = dict[RangeObserver, set[tuple[Node, Node]]]()
     for node in prepared.graph.nodes:
         if (observer := graph.observer(node)) is not None:
-            readers.setdefault(observer, set()).update(node.users)
-    for observer, users in readers.items():
-        layers = [user for user in users if graph.result(user) is not observer]
-        if layers and all(map(is_unbiased, layers)):
+            readers.setdefault(observer, set()).update((user, node) for user in node.users)
+
+    def gains(observer: RangeObserver | None, *before: RangeObserver) -> bool:
+        """Whether all readers need less where the zero point is 0; `before` are tensors that it is scaled from."""
+        if observer is None or observer in before:
+            return False
+        users = [each for each in readers[observer] if graph.result(each[0]) is not observer]
+        return bool(users) and all(
+            is_unbiased(user)
+            or _multiplies(user, x)
+            or (factor_of(user) is not None and gains(graph.result(user), observer, *before))
+            for user, x in users
+        )
+
+    for observer in readers:
+        # What a number scales stays the same integers.
+        made = [node.all_input_nodes[0] for node in graph.calls(observer)]
+        sources = [graph.observer(node.all_input_nodes[0]) for node in made if factor_of(node) is not None]
+        if all(map(gains, (observer, *sources))):
             observer.center(_LARGER)
 
 
@@ -70,6 +89,11 @@ def share_units(prepared: GraphModule) -> None:
             known[bits] = after
             ratio = (after / before).float()
             observer.min_val, observer.max_val = observer.min_val * ratio, observer.max_val * ratio
+
+
+def _multiplies(node: Node, x: Node) -> bool:
+    """Whether a node is the product of `x` and another tensor."""
+    return node.target in PRODUCTS and [x is operand for operand in arguments(node)[:2]] == [True, False]
 
 
 def is_unbiased(node: Node) -> bool:

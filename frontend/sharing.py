@@ -66,6 +66,16 @@ def share_formats(prepared: GraphModule, states: int = 0) -> None:
         sharing.share_masked(node)
 
 
+def factor_of(node: Node) -> float | None:
+    """The positive number by which a node scales its operand and does nothing else; None of others."""
+    if node.target not in _SCALINGS:
+        return None
+    number = arguments(node)[1]
+    if isinstance(number, Node) or number <= 0:
+        return None
+    return 1 / number if node.target is torch.ops.aten.div.Tensor else number
+
+
 @dataclass
 class _Sharing(Calibrated):
     """Which observers take the place of others.
@@ -115,14 +125,10 @@ class _Sharing(Calibrated):
 
     def _scale_as(self, node: Node, scores: RangeObserver, result: RangeObserver) -> None:
         """Let what a node only scales by a positive number have the same integers as its result, of a new format."""
-        if node.target not in _SCALINGS:
-            return
-        source, number = arguments(node)
-        before = self.observer(source)
-        if before is None or isinstance(number, Node) or number <= 0 or not self.gives_only(before, scores):
+        factor, before = factor_of(node), self.observer(node.all_input_nodes[0])
+        if factor is None or before is None or not self.gives_only(before, scores):
             return
         if (before.dtype, before.qscheme) == (result.dtype, result.qscheme):
-            factor = 1 / number if node.target is torch.ops.aten.div.Tensor else number
             before.range = (result.range[0] / factor, result.range[1] / factor)
 
     def share_kept(self, states: int) -> None:

@@ -284,10 +284,10 @@ def _channels(value: ir.Value) -> int:
 
 
 def _weights(op: ir.Operation) -> np.ndarray:
-    """Of a convolution, less their zero point: int64."""
+    """Of a convolution, less their zero point: int64 if there is one. What NumPy adds up is int64 in any case."""
     weights, zero = constant_value(op.operands[1]), constant_value(op.operands[4])
     assert weights is not None and zero is not None
-    return weights.astype(np.int64) - int(zero.reshape(-1)[0])
+    return weights.astype(np.int64) - int(zero.reshape(-1)[0]) if zero.any() else weights
 
 
 def _weight_count(op: ir.Operation) -> int:

@@ -1,4 +1,5 @@
-"""What linear layers store beside their weights: multipliers that are bytes times a number, and no bias of zeros."""
+"""What linear layers store beside their weights: multipliers that are bytes times a number, and no bias of zeros; and
+what products of activations read."""
 
 from __future__ import annotations
 
@@ -89,3 +90,42 @@ def test_layers_without_a_bias_read_what_has_a_zero_point_of_0_where_that_costs_
     _, (_, zero, added) = rescaled(Layers(between, bias))
     assert (zero == 0) is centered
     assert added.any() == bias
+
+
+class Scores(nn.Module):
+    """Products of what `between` gives, scaled by a number, with keys; it may have another reader, too."""
+
+    def __init__(self, between: nn.Module, other: bool) -> None:
+        super().__init__()
+        self.query, self.between, self.key, self.other = nn.Linear(40, 16), between, nn.Linear(40, 16), other
+
+    def forward(self, x: Tensor) -> Tensor:
+        query = self.between(self.query(x))
+        scores = (query * 0.25) @ self.key(x).transpose(-1, -2)
+        return scores + query.sum() if self.other else scores
+
+
+@pytest.mark.parametrize(
+    ("between", "other", "centered"),
+    [
+        (nn.Hardtanh(-1, 1.2), False, True),
+        (nn.Hardtanh(-1, 2), False, False),
+        (nn.Hardtanh(-1, 1.2), True, False),
+    ],
+    ids=str,
+)
+def test_products_read_what_has_a_zero_point_of_0_where_that_costs_little(between, other, centered):
+    """What is scaled by a number has the integers of its source, so that no RESCALE stands between."""
+    torch.manual_seed(1)
+    net = Scores(between, other).eval()
+    for layer in (net.query, net.key):
+        layer.weight.data *= 4
+    samples = [(torch.randn(1, 12, 40),) for _ in range(24)]
+    module = import_program(quantize(capture(net, samples, samples[0])))
+    for phase in ("legalize", "quantize", "layout", "fuse"):
+        run_phase(module, phase)
+    (product,) = (op for op in walk(module) if op.name == "tosa.matmul")
+    zero = constant_value(product.operands[2])
+    assert zero is not None and (zero.item() == 0) is centered
+    if not other:
+        assert sum(op.name == "tosa.rescale" for op in walk(module)) == 3

@@ -37,22 +37,31 @@ class ActivationProduct(VectorConv2d):
     Args:
         geometry: of windows of one pixel in images of one row.
         uniform: whether all columns have one scale.
+        centered: whether the zero point of rows is 0, so that it adds nothing to columns.
         transposed: whether the second operand lies by columns.
         b_first: whether it is the first argument.
     """
 
     uniform: bool
+    centered: bool
     transposed: bool
     b_first: bool
 
     @property
     def result(self) -> RowResult:
-        return replace(super().result, uniform=self.uniform, terms=True)
+        return replace(super().result, uniform=self.uniform, terms=True, column_terms=not self.centered)
 
     def program(self) -> Program:
         g = self.geometry
         sizes = (g.batch, g.columns, g.channels, self.channels)
-        return algorithms.matmul_by_terms(*sizes, self.epilogue, self.uniform, self.transposed, self.b_first)
+        return algorithms.matmul_by_terms(
+            *sizes,
+            self.epilogue,
+            uniform=self.uniform,
+            centered=self.centered,
+            transposed=self.transposed,
+            b_first=self.b_first,
+        )
 
     @property
     def row_terms(self) -> int:
@@ -81,7 +90,8 @@ class ActivationSketch(ActivationProduct, PixelSketch):
         found = super().promise(knobs)
         block = max(part.block for part in row_parts(self.rows(knobs)))
         scratch = found["scratch"] + self.row_terms
-        scratch += sum(round_up(size + SLACK, LANES) for size in (*self._copy(block), FOUR * block))
+        terms = [FOUR * block] * self.result.column_terms
+        scratch += sum(round_up(size + SLACK, LANES) for size in (*self._copy(block), *terms))
         return {**found, "scratch": scratch}
 
     def _copy(self, block: int) -> Sequence[int]:
@@ -95,7 +105,7 @@ class ActivationSketch(ActivationProduct, PixelSketch):
     def _columns(self, s: PixelRows, vectors: int) -> float:
         """Cycles of the copies of columns, and of what zero points add to them."""
         copied = _COPIED * vectors if self.transposed else _APART * -(-s.depth // 8)
-        return self.channels * (copied + 2 * vectors + 2)
+        return self.channels * (copied + (2 * vectors + 2) * self.result.column_terms)
 
 
 @dataclass(frozen=True)
@@ -134,7 +144,7 @@ class InPlaceSketch(ActivationSketch):
 
     def _column(self, s: PixelRows) -> int:
         """About those of a column, or of the part of it that an iteration takes."""
-        return (s.unroll or s.vectors + (s.short > 0)) * 2 * (1 + s.pixels)
+        return (s.unroll or s.vectors + (s.short > 0)) * (1 + s.result.column_terms + 2 * s.pixels)
 
     def usual(self, first: Knobs, others: Knobs) -> dict[str, Choice]:
         """As above; what runs ahead of so long an iteration is worth little, and the last iteration has code of its own
@@ -159,10 +169,11 @@ class InPlaceSketch(ActivationSketch):
 
     def _sums(self, g: SumGroup) -> float:
         s, short = g.part.s, int(g.part.s.short > 0)
-        products = (s.vectors + short) * (s.row + 1)
+        sums = s.row + s.result.column_terms
+        products = (s.vectors + short) * sums
         if s.unroll:
             return g.channels * (2 * products + _ENTRY)
-        stores = (s.row + 1) / (2 if s.pairs and g.part.whole else 1)
+        stores = sums / (2 if s.pairs and g.part.whole else 1)
         issued = s.vectors + s.row * (s.vectors - s.held) + 2 * short + products + stores
         return g.channels * max(2 * products, issued) + _ENTRY
 
@@ -186,5 +197,5 @@ class ActivationStationarySketch(ActivationProduct, WeightStationarySketch):
         return found
 
     def promise(self, knobs: Knobs) -> Mapping[str, float]:
-        scratch = round_up(FOUR * self.channels + SLACK, LANES) + self.row_terms
-        return {**super().promise(knobs), "scratch": scratch}
+        terms = round_up(FOUR * self.channels + SLACK, LANES) * self.result.column_terms
+        return {**super().promise(knobs), "scratch": terms + self.row_terms}

@@ -27,23 +27,40 @@ _WITH_VECTORS = (
     PRELUDE
     + declarations("""\
 mve_pred16_t vcmpneq_n_s8(int8x16_t, int8_t)
+int8x16_t vorrq_s8(int8x16_t, int8x16_t)
 int8x16_t vpselq_s8(int8x16_t, int8x16_t, mve_pred16_t)""")
     + """\
 INLINE int any(const int8_t *mask, int bytes)
 {
-  mve_pred16_t found = 0;
-  for (; bytes > 0; bytes -= 16, mask += 16)
-    found |= vcmpneq_n_s8(vldrbq_z_s8(mask, vctp8q(bytes)), 0);
-  return found;
+  int8x16_t found = vdupq_n_s8(0);
+  for (; bytes >= 16; bytes -= 16, mask += 16)
+    found = vorrq_s8(found, vldrbq_s8(mask));
+  if (bytes > 0)
+    found = vorrq_s8(found, vldrbq_z_s8(mask, vctp8q(bytes)));
+  return vcmpneq_n_s8(found, 0);
 }
-INLINE void choose(int8_t *to, const int8_t *from, const int8_t *mask, int8_t other, int bytes)
+INLINE void fill(int8_t *to, int pitch, int rows, int8_t other, int bytes)
 {
   const int8x16_t others = vdupq_n_s8(other);
-  for (; bytes >= 16; bytes -= 16, to += 16, from += 16, mask += 16)
-    vstrbq_s8(to, vpselq_s8(vldrbq_s8(from), others, vcmpneq_n_s8(vldrbq_s8(mask), 0)));
+  for (; bytes >= 16; bytes -= 16, to += 16)
+    for (int row = 0; row < rows; row++)
+      vstrbq_s8(to + row * pitch, others);
+  for (int row = 0; row < rows && bytes > 0; row++)
+    vstrbq_p_s8(to + row * pitch, others, vctp8q(bytes));
+}
+INLINE void choose(int8_t *restrict to, int pitch, const int8_t *from, int apart, int rows, const int8_t *mask,
+                   int8_t other, int bytes)
+{
+  const int8x16_t others = vdupq_n_s8(other);
+  for (; bytes >= 16; bytes -= 16, to += 16, from += 16, mask += 16) {
+    const mve_pred16_t kept = vcmpneq_n_s8(vldrbq_s8(mask), 0);
+    for (int row = 0; row < rows; row++)
+      vstrbq_s8(to + row * pitch, vpselq_s8(vldrbq_s8(from + row * apart), others, kept));
+  }
   if (bytes > 0) {
     const mve_pred16_t inside = vctp8q(bytes), kept = vcmpneq_n_s8(vldrbq_z_s8(mask, inside), 0);
-    vstrbq_p_s8(to, vpselq_s8(vldrbq_z_s8(from, inside), others, kept), inside);
+    for (int row = 0; row < rows; row++)
+      vstrbq_p_s8(to + row * pitch, vpselq_s8(vldrbq_z_s8(from + row * apart, inside), others, kept), inside);
   }
 }
 """
@@ -59,10 +76,18 @@ INLINE int any(const int8_t *mask, int bytes)
     found = mask[i];
   return found;
 }
-INLINE void choose(int8_t *to, const int8_t *from, const int8_t *mask, int8_t other, int bytes)
+INLINE void fill(int8_t *to, int pitch, int rows, int8_t other, int bytes)
 {
-  for (int i = 0; i < bytes; i++)
-    to[i] = mask[i] ? from[i] : other;
+  for (int row = 0; row < rows; row++)
+    for (int i = 0; i < bytes; i++)
+      to[row * pitch + i] = other;
+}
+INLINE void choose(int8_t *restrict to, int pitch, const int8_t *from, int apart, int rows, const int8_t *mask,
+                   int8_t other, int bytes)
+{
+  for (int row = 0; row < rows; row++)
+    for (int i = 0; i < bytes; i++)
+      to[row * pitch + i] = mask[i] ? from[row * apart + i] : other;
 }
 """
 )
@@ -112,7 +137,7 @@ class MaskedMatmul(KernelFamily):
         part = self._product(workload).generate(_inner(workload), schedule, core)
         sizes = ("matrices", "blocks", "rows", "depth", "columns", "masked", "masks")
         matrices, blocks, rows, depth, block, masked, masks = (number(workload, name) for name in sizes)
-        rows *= number(workload, "batch")
+        rows, pitch = rows * number(workload, "batch"), blocks * block
         results = round_up(part.scratch_bytes, VECTOR)
         text = f"""\
 void {part.symbol}(const int8_t *columns, const int8_t *rows, int8_t *out, const int8_t *params, int8_t *scratch);
@@ -123,13 +148,14 @@ void @SYMBOL@(const int8_t *columns, const int8_t *rows, const int8_t *mask, int
   for (int b = 0; b < {blocks}; b++, mask += {block}, out += {block}, columns += {block * depth}) {{
     int kept = 0;
     for (int row = 0; row < {masks} && !kept; row++)
-      kept = any(mask + row * {blocks * block}, {block});
-    for (int n = 0; n < {matrices}; n++) {{
-      if (kept)
-        {part.symbol}(columns + n * {blocks * block * depth}, rows + n * {rows * depth}, made, params, scratch);
-      for (int row = 0; row < {rows}; row++)
-        choose(out + (n * {rows} + row) * {blocks * block}, made + row * {block},
-               mask + row % {masks} * {blocks * block}, {masked}, {block});
+      kept = any(mask + row * {pitch}, {block});
+    if (!kept)
+      fill(out, {pitch}, {matrices * rows}, {masked}, {block});
+    for (int n = 0; n < {matrices} && kept; n++) {{
+      {part.symbol}(columns + n * {pitch * depth}, rows + n * {rows * depth}, made, params, scratch);
+      for (int row = 0; row < {masks}; row++)
+        choose(out + (n * {rows} + row) * {pitch}, {masks * pitch}, made + row * {block}, {masks * block},
+               {rows // masks}, mask + row * {pitch}, {masked}, {block});
     }}
   }}
 }}

@@ -76,7 +76,8 @@ class Matmul(ProgramFamily):
             constants |= {name: constants[name][0] for name in ("multiplier", "shift")}
         geometry = Geometry(batch, 1, rows, depth, one, one, (0, 0, 0, 0), one, 1, rows)
         form = rescale_form(constants)
-        what = geometry, columns, epilogue, form, constants, uniform, transposed, b_first
+        centered = not constants["a_zero"]
+        what = geometry, columns, epilogue, form, constants, uniform, centered, transposed, b_first
         fits = form == "rounded" and not epilogue.clamped and products_fit(constants, depth)
         rows_fit = fits and not (epilogue.table and columns % LANES)
         found: dict[str, Sketched] = {"rows": ActivationSketch(*what, fits=rows_fit)}

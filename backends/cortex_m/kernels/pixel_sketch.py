@@ -334,7 +334,7 @@ class PixelSketch(VectorConv2d):
     def _vectors(self, part: RowPart) -> float:
         """Cycles of the epilogue of whole vectors."""
         s, factors = part.s, len(part.s.result.factors)
-        integers = {1: 10, 2: 18, 3: 22}[len(s.result.scale)] + 4 * s.result.terms + 2 * s.result.clamped
+        integers = {1: 10, 2: 18, 3: 22}[len(s.result.scale)] + 2 * _terms(s.result) + 2 * s.result.clamped
         integers = (integers - 4 * s.result.begun - 2 * s.result.fits) * s.share
         moved = 4 * (s.share + factors) + s.share + 8 * s.result.table * s.share
         # Of each kind an instruction goes on in two cycles, of all in one.
@@ -350,10 +350,15 @@ class PixelSketch(VectorConv2d):
     def _fours(self, part: RowPart) -> float:
         """Cycles of the epilogue of results by fours, of several pixels with factors that stay."""
         s, factors = part.s, len(part.s.result.factors)
-        each = 6.5 - s.result.fits + 2.5 * (len(s.result.scale) - 1) + 2 * s.result.terms + 4.5 * s.result.table
+        each = 6.5 - s.result.fits + 2.5 * (len(s.result.scale) - 1) + _terms(s.result) + 4.5 * s.result.table
         if not part.pixel:
             return -(-part.block // FOUR) * (each + factors) + _ENTRY
         return -(-part.block // FOUR) * (s.together * (each + 4 / part.unrolled) + _ENTRY + 2 * factors)
+
+
+def _terms(result: RowResult) -> int:
+    """How many terms are added to a sum."""
+    return int(result.terms) + result.column_terms
 
 
 def _begun(g: SumGroup, free: float) -> float:

@@ -210,22 +210,34 @@ def matmul(batch: int, rows: int, depth: int, columns: int, epilogue: Epilogue, 
 
 
 def matmul_by_terms(
-    batch: int, rows: int, depth: int, columns: int, epilogue: Epilogue, uniform: bool, transposed: bool, b_first: bool
+    batch: int,
+    rows: int,
+    depth: int,
+    columns: int,
+    epilogue: Epilogue,
+    *,
+    uniform: bool,
+    centered: bool,
+    transposed: bool,
+    b_first: bool,
 ) -> Program:
     """MATMUL as `matmul`, of factors as they are: `Z` by column, and `T` by row, are what zero points add to products.
 
     Args:
         uniform: whether all columns have one multiplier and one shift.
+        centered: whether the zero point of `a` is 0, so that there is no `Z`.
         b_first: whether `b` is the first argument.
     """
     place, shape = ("{0}b, {0}n, {1}k", (batch, columns, depth))
     if not transposed:
         place, shape = ("{0}b, {1}k, {0}n", (batch, depth, columns))
     row_sums = _total("A[ab, ax]", "a[ab, ax, ak]", "ak", depth)
-    terms = parse_statement(f"T[tb, tx] = mul(b_zero, sub(mul(a_zero, {depth}), A[tb, tx]))")
+    whole = "0" if centered else f"mul(a_zero, {depth})"
+    terms = parse_statement(f"T[tb, tx] = mul(b_zero, sub({whole}, A[tb, tx]))")
     column_sums = _total("Z[zb, zn]", f"mul(b[{place.format('z', 'z')}], a_zero)", "zk", depth)
     sums = _total("S[sb, sx, sn]", f"mul(a[sb, sx, k], b[{place.format('s', '')}])", "k", depth)
-    total = epilogue.of("add(sub(S[v, x, n], Z[v, n]), T[v, x])", "" if uniform else "[n]")
+    of_column = "S[v, x, n]" if centered else "sub(S[v, x, n], Z[v, n])"
+    total = epilogue.of(f"add({of_column}, T[v, x])", "" if uniform else "[n]")
     written = nested(Assign(parse_access("out[v, x, n]"), total), v=batch, x=rows, n=columns)
     operands = [Buffer("a", "i8", (batch, rows, depth), "in"), Buffer("b", "i8", shape, "in")]
     arguments = (
@@ -237,7 +249,7 @@ def matmul_by_terms(
     made = [
         ("A", nested(row_sums, ab=batch, ax=rows)),
         ("T", nested(terms, tb=batch, tx=rows)),
-        ("Z", nested(column_sums, zb=batch, zn=columns)),
+        *([] if centered else [("Z", nested(column_sums, zb=batch, zn=columns))]),
         ("S", nested(sums, sb=batch, sx=rows, sn=columns)),
     ]
     shapes = {"A": (batch, rows), "T": (batch, rows), "Z": (batch, columns), "S": (batch, rows, columns)}

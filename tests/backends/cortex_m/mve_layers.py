@@ -251,16 +251,23 @@ def matmul(
     transposed: bool = False,
     per_column: bool = False,
     scale: tuple[int, int] | None = None,
+    centered: bool = False,
 ) -> Layer:
     """MATMUL (batch, rows, depth) x (batch, depth, columns); `swap` gives `main` its arguments the other way round, and
     `transposed` behind a TRANSPOSE of the second, which is the first one then; `scale` is a multiplier and its shift.
+
+    Args:
+        centered: whether the zero point of the first, or of a second of one column, is 0.
     """
     graph = Graph()
     shapes = [(batch, rows, depth), (batch, columns, depth) if transposed else (batch, depth, columns)]
     apart = swap or transposed
     a, b = (graph.input(shape) for shape in shapes) if not apart else reversed([graph.input(s) for s in shapes[::-1]])
     b = graph.op("transpose", [b], (batch, depth, columns), "i8", perms=(0, 2, 1)) if transposed else b
-    y = graph.matmul(a, b, *(int(v) for v in rng.integers(-128, 128, 2)))
+    zeros = [int(v) for v in rng.integers(-128, 128, 2)]
+    if centered:
+        zeros[columns == 1] = 0
+    y = graph.matmul(a, b, *zeros)
     multiplier, shift = scale or _multipliers(rng, columns if per_column else 1, depth, None)
     y = graph.rescale(y, "i8", multiplier, shift, output_zero=int(rng.integers(-128, 128)))
     y = _activated(graph, y, clamp, rng if table else None)

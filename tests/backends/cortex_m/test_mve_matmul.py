@@ -81,6 +81,43 @@ def test_deep_columns_are_read_where_they_lie(tmp_path):
         assert outcome.exact, outcome
 
 
+def test_rows_with_a_zero_point_of_0_need_no_sums_of_columns(tmp_path):
+    """Of every variant: depths of a part of a vector, of vectors, and of more; with bounds, tables, scales by column,
+    and results that fit 16 bits."""
+    rng, choose, cases = np.random.default_rng(8), random.Random(0), []
+    for batch, rows, depth, columns, kind in [
+        (2, 2, 8, 64, {"scale": (5 << 20, 31)}), (1, 4, 4, 16, {"table": True}), (2, 4, 16, 300, {}),
+        (1, 3, 24, 20, {"clamp": (-70, 80)}), (1, 1, 48, 130, {"per_column": True}), (1, 2, 37, 19, {}),
+        (2, 9, 16, 20, {"scale": (5 << 20, 31)}), (1, 12, 48, 16, {}), (1, 9, 20, 33, {"table": True}),
+        (1, 2, 512, 8, {}), (1, 5, 40, 1, {}),
+    ]:  # fmt: skip
+        for transposed in (True, False):
+            layer = mve_layers.matmul(rng, batch, rows, depth, columns, transposed=transposed, centered=True, **kind)
+            for variant in layer.space(FAMILY).variants:
+                space = Space((variant,))
+                for schedule in (space.default(), space.sample(choose)):
+                    with suppress(RefusedError):  # as below
+                        cases.append(layer.case(FAMILY, schedule))
+    assert len(cases) > 60
+    for outcome in run_cases(cases, tmp_path):
+        assert outcome.exact, outcome
+
+
+def test_scores_of_rows_with_a_zero_point_of_0_take_a_quarter_less():
+    cycles = []
+    for centered in (False, True):
+        rng = np.random.default_rng(9)
+        layer = mve_layers.matmul(rng, 1, 2, 8, 128, transposed=True, scale=(5 << 20, 31), centered=centered)
+        kernel = built(
+            FAMILY.vector_sketches(layer.workload(FAMILY))["in_place"],
+            layer.space(FAMILY, compared=True).default().knobs,
+            CORTEX_M55,
+        )
+        assert ("Z[" in listing(kernel.program)) is not centered
+        cycles.append(kernel.cycles)
+    assert cycles[1] < 0.75 * cycles[0], cycles
+
+
 def test_sizes_at_the_edge_are_exact(tmp_path):
     """One row, column or element of depth; columns of which one is left; columns that are deep; scales by column."""
     rng, choose, cases = np.random.default_rng(4), random.Random(0), []

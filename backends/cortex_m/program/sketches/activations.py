@@ -6,7 +6,7 @@ zero points add to the sums is `Z` by column and `T` by row. Names are those of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tosaic.backends.cortex_m.kernels.mve import round_up
@@ -19,18 +19,24 @@ _UNROLLED, _ADDED = 8, 32
 
 def opened_product(s: PixelRows) -> Iterator[str]:
     """The steps that make a tile of rows, and a column, for which sums are computed."""
-    yield from (f"compute_at({name}, v)" for name in "SZ")
+    yield from (f"compute_at({name}, v)" for name in ("S", *_column_terms(s)))
     if 1 < s.together < s.row:
         yield from (f"split(x, xi, {s.together}{', early' * (s.row % s.together > 0)})", "reorder(xi, n)")
     yield "drop(x)" if s.row == 1 else "reorder(x, n)"
-    yield from (f"compute_at(S, {'x' if s.together < s.row else 'n'})", "compute_at(Z, n)")
+    yield f"compute_at(S, {'x' if s.together < s.row else 'n'})"
+    yield from (f"compute_at({name}, n)" for name in _column_terms(s))
+
+
+def _column_terms(s: PixelRows) -> Sequence[str]:
+    return ["Z"] * s.result.column_terms
 
 
 def summed_apart(part: RowPart) -> Iterator[str]:
     """The steps that make blocks of columns, whose terms are added up first, and copy them."""
     s, block = part.s, f"{part.loop}m"
-    yield from (f"split({part.loop}, {block}, {part.block})", f"expand({part.named('Z')}, {block})")
-    yield f"distribute({block}, 2)"
+    yield f"split({part.loop}, {block}, {part.block})"
+    if s.result.column_terms:
+        yield from (f"expand({part.named('Z')}, {block})", f"distribute({block}, 2)")
     if s.together < s.row:
         yield f"reorder({part.inner}, x{part.behind})"
     if s.in_place:
@@ -61,8 +67,10 @@ def narrowed_terms(part: RowPart) -> Iterator[str]:
     yield f"stage(T, {around}, tr, r)"
     if part.shared and around == part.pixel and not part.over_pixels:
         yield "unroll(tr0)"
-    yield from (f"split({part.loop}m, th, 2)", f"split({part.loop}m, tq, 2)", f"split({part.loop}m, ti, 4)")
-    yield from _ordered(part, "Z", 2)
+    if part.s.in_place or part.s.result.column_terms:
+        yield from (f"split({part.loop}m, th, 2)", f"split({part.loop}m, tq, 2)", f"split({part.loop}m, ti, 4)")
+    if part.s.result.column_terms:
+        yield from _ordered(part, "Z", 2)
 
 
 def ordered_weights(part: RowPart) -> Iterator[str]:
@@ -98,6 +106,8 @@ def brought_together(part: RowPart) -> Iterator[str]:
     else:
         yield from (*along.cut(), *along.read("b", f"wb{own}"))
         yield from _hardware_loop(along, column, part.block // (LANES if part.whole else 1), f"wj{own}")
+    if not part.s.result.column_terms:
+        return
     loop = f"{part.loop}m"
     if part.whole:
         yield from ("reorder(tq, th)", "reorder(ti, th)", "reorder(ti, tq)")

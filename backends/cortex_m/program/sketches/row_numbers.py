@@ -58,6 +58,7 @@ class RowResult:
         clamped, table: whether results have bounds, and whether those of bytes are looked up.
         uniform: whether all channels have one scale.
         terms: whether what a channel adds to its sums is no constant, but `Z`, and each pixel adds a number `T`.
+        column_terms: whether there is `Z`: it is 0 where the zero point of pixels is.
         sixteen: whether sums are 16 times as large.
         types: how what a channel has of its own lies in memory.
         begun: whether sums begin with the bias.
@@ -70,6 +71,7 @@ class RowResult:
     table: bool
     uniform: bool = False
     terms: bool = False
+    column_terms: bool = False
     sixteen: bool = False
     types: FactorTypes = WORDS
     begun: bool = False
@@ -108,9 +110,8 @@ class RowResult:
     @property
     def bounds(self) -> tuple[str, ...]:
         """The constants that are the least and the greatest result."""
-        if not self.clamped:
-            return ()
-        return ("least", "most") if self.element == "i8" else ("least_half", "most_half")
+        names = ("least", "most") if self.element == "i8" else ("least_half", "most_half")
+        return names if self.clamped else ()
 
     @property
     def constants(self) -> tuple[str, ...]:
@@ -122,7 +123,7 @@ class RowResult:
     @property
     def factors(self) -> tuple[str, ...]:
         """What a channel has of its own to make results of sums with, in the order of its use."""
-        return (*(("Z",) if self.terms else ()), *self.constants)
+        return (*(("Z",) if self.column_terms else ()), *self.constants)
 
     @property
     def bias(self) -> str:
@@ -157,7 +158,7 @@ class RowResult:
     def fitted(self) -> Iterator[str]:
         """The steps that let bytes alone saturate."""
         if self.fits:
-            yield from ("narrow(a_zero, i8)", "narrow(b_zero, i8)") if self.terms else ()
+            yield from (f"narrow({name}_zero, i8)" for name in "a" * self.column_terms + "b" * self.terms)
             yield from ("rewrite(out, halves)", "fit(out)")
 
     @property

@@ -47,7 +47,7 @@ class RowPart:
     def inner(self) -> str:
         """The loop over a block."""
         if not self.s.constant:
-            return f"{self.loop}mb"
+            return f"{self.loop}m{'b' * self.s.result.column_terms}"
         return self.loop if self.block == self.channels else f"{self.loop}m"
 
     @property
@@ -151,10 +151,15 @@ class RowPart:
         loop, and the iterations of that."""
         s, columns = self.s, f"sj{self.behind}"
         if s.unroll:
-            return "th" if self.whole else columns, f"zk{self.behind}", s.vectors // s.unroll
+            return "th" if self.whole else columns, self.column, s.vectors // s.unroll
         if self.whole and not s.pairs:
             return columns, "ti", FOUR
         return f"{self.loop}m", columns, self.columns_apart
+
+    @property
+    def column(self) -> str:
+        """The loop over a column that is read in place."""
+        return f"{'z' * self.s.result.column_terms}k{self.behind}"
 
     @property
     def columns_apart(self) -> int:

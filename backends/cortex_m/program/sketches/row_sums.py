@@ -64,7 +64,7 @@ def sums_in_place(part: RowPart) -> Iterator[str]:
 
     What zero points add to them is in them.
     """
-    s, own, around = part.s, part.behind, part.in_place[0]
+    s, own, around, terms = part.s, part.behind, part.in_place[0], int(part.s.result.column_terms)
     columns = f"sj{own}"
     inner, each = "th" if part.whole else columns, f"sx{own}b" if part.pixel else ""
     both = s.vectors > 0 and s.short > 0
@@ -73,34 +73,38 @@ def sums_in_place(part: RowPart) -> Iterator[str]:
     yield f"split({part.loop}m, {columns}, {part.columns_apart})"
     if part.whole and s.pairs:
         # Those of two columns that lie side by side in the order of the epilogue.
-        yield from ("split(ti, tc, 2)", "reorder(tc, tq)", "reorder(tc, th)", "distribute(tc)", "merge(tcb, tcd)")
-    yield from (f"stage({part.named('S')}, {inner}, R{own}, r)", f"stage({part.named('Z')}, {inner}, Zr{own}, r)")
+        yield from ("split(ti, tc, 2)", "reorder(tc, tq)", "reorder(tc, th)", "distribute(tc)")
+        yield from ["merge(tcb, tcd)"] * terms
+    yield f"stage({part.named('S')}, {inner}, R{own}, r)"
+    yield from [f"stage({part.named('Z')}, {inner}, Zr{own}, r)"] * terms
     if both:
-        yield from (f"cut({depth}{own}, {LANES * s.vectors}, r)" for depth in ("k", "zk"))
+        yield from (f"cut({depth}{own}, {LANES * s.vectors}, r)" for depth in ("k", *["zk"] * terms))
     yield from [f"distribute({each})"] * (both and each != "")
     if s.vectors:
-        yield from _beside(own, "", each, LANES)
-        yield f"spread(az, {around}, qa{own}, q, i8, zl{own})"
+        yield from _beside(part, "", each, LANES)
+        yield from [f"spread(az, {around}, qa{own}, q, i8, zl{own})"] * terms
         yield from _rows_in_place(part, around, each)
     if s.short:
-        last = f"zk{own}{'_r' * both}"
-        yield from _beside(own, "_r" * both, f"{each}b" if both and each else each, s.short)
+        last = f"{part.column}{'_r' * both}"
+        yield from _beside(part, "_r" * both, f"{each}b" if both and each else each, s.short)
         yield f"stage(b, {last}, vs{own}, q)"
         yield f"stage(a, {around}, vr{own}, q{f', i8, {last}' * both})"
-        yield from (f"spread(az, {around}, qs{own}, q, i8, zl{own}{'_r' * both})", f"drop({last})")
+        yield from [f"spread(az, {around}, qs{own}, q, i8, zl{own}{'_r' * both})"] * terms
+        yield f"drop({last})"
 
 
-def _beside(own: str, behind: str, each: str, lanes: int) -> Iterator[str]:
-    """The steps that add up vectors of a column beside those of all rows."""
-    k, zk = f"k{own}{behind}", f"zk{own}{behind}"
-    yield from (f"split({k}, kl{own}{behind}, {lanes})", f"split({zk}, zl{own}{behind}, {lanes})")
-    yield from [f"reorder({each}, {k})"] * (each != "")
-    yield f"merge({zk}, {k})"
+def _beside(part: RowPart, behind: str, each: str, lanes: int) -> Iterator[str]:
+    """The steps that add up vectors of all rows, and of a column beside them."""
+    own = f"{part.behind}{behind}"
+    names = ["", *["z"] * part.s.result.column_terms]
+    yield from (f"split({name}k{own}, {name or 'k'}l{own}, {lanes})" for name in names)
+    yield from [f"reorder({each}, k{own})"] * (each != "")
+    yield from [f"merge(zk{own}, k{own})"] * part.s.result.column_terms
 
 
 def _rows_in_place(part: RowPart, around: str, each: str) -> Iterator[str]:
     """The whole vectors of a column, and of all rows: the first ones of these stay."""
-    s, own, depth = part.s, part.behind, f"zk{part.behind}"
+    s, own, depth = part.s, part.behind, part.column
     if s.unroll > 1:
         yield f"split({depth}, zu{own}, {s.unroll})"
     if 0 < s.held < s.vectors:

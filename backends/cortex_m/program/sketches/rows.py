@@ -104,7 +104,7 @@ def numbers(s: PixelRows) -> Iterator[str]:
     names |= {name: f"z{name}" for name in s.result.bounds if not s.parts}
     if s.result.uniform:
         names |= {name: f"{name}_g" for name in s.result.scale}
-    if s.result.terms:
+    if s.result.column_terms:
         names["a_zero"] = "az"
     if s.result.units:
         names["unit"] = "zu"
@@ -141,7 +141,7 @@ def epilogue(part: RowPart) -> Iterator[str]:
         yield f"split({part.loop}, {part.inner}, {part.block})"
     alone = not part.pixel and part.s.parts < 2
     yield from (f"expand({part.named('S')}, {part.inner})", f"distribute({part.inner}{', 2' * alone})")
-    if part.s.in_place:
+    if part.s.in_place and part.s.result.column_terms:
         yield f"merge({part.loop}m, {part.inner})"
     if not part.s.parts:
         yield from _narrowed(part) if part.whole else _fours(part)

@@ -87,13 +87,17 @@ class WeightStationary:
 def weight_stationary(s: WeightStationary) -> Iterator[str]:
     """The steps of a schedule whose weights stay in vectors."""
     yield from s.result.fitted
-    yield from ("compute_at(Z, v)",) if s.result.terms else ("inline(P)", "drop(ky)", "drop(kx)", "postpone(S)")
+    if s.result.column_terms:
+        yield "compute_at(Z, v)"
+    elif not s.result.terms:
+        yield from ("inline(P)", "drop(ky)", "drop(kx)", "postpone(S)")
     yield f"rewrite(out, {s.result.form})"
     if not s.result.fits:
         yield f"rewrite(out, {'bounded' if s.result.clamped else 'lanes'})"
     if s.result.table:
         yield "rewrite(out, indexed)"
-    names = {"zero": "z", **{name: f"z{name}" for name in s.bounds}, **({"a_zero": "az"} if s.result.terms else {})}
+    names = {"zero": "z", **{name: f"z{name}" for name in s.bounds}}
+    names |= {"a_zero": "az"} if s.result.column_terms else {}
     names |= {name: f"{name}_g" for name in s.result.scale if s.result.uniform}
     around = "v" if s.result.terms else "b"
     yield from (f"stage({name}, {around}, {new}, r{s.result.widened(name)})" for name, new in names.items())
@@ -107,7 +111,9 @@ def weight_stationary(s: WeightStationary) -> Iterator[str]:
     if s.unroll > 1:
         yield f"split(x, xu, {s.unroll})"
     if s.result.terms:
-        yield from (*pixel_terms(s.depth, s.row), *column_terms(s.depth, s.channels, "b", "zn"))
+        yield from pixel_terms(s.depth, s.row)
+    if s.result.column_terms:
+        yield from column_terms(s.depth, s.channels, "b", "zn")
     yield "select(n, mve)"
     if s.short:
         yield "unmask(x)"
