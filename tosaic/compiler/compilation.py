@@ -294,7 +294,7 @@ def _selftest(middle: Middle, module: ir.Module) -> SelfTest | None:
 def _prove(build: BuildFolder, middle: Middle, tuner: Tuner) -> None:
     """Run the firmware: to the bit where TOSA defines every result so, else call by call within its bounds."""
     given = [sample[: len(build.manifest.firmware.inputs)] for sample in middle.samples]
-    if is_exact(build.module):
+    if is_exact(parse(middle.meaning)):
         npu, firmware = npu_for(build, "emulator"), build.manifest.firmware
         samples = [*given, *(windows(firmware, given, _WINDOWS) if firmware.hop_rows else [])]
         found = prove_firmware(build.folder, firmware, middle.prepared, samples, middle.states, tuner.runner, npu)

@@ -18,6 +18,7 @@ from rich.spinner import Spinner
 from rich.table import Column, Table
 from rich.text import Text
 
+from tosaic.support.garbage import give_back
 from tosaic.terminal.console import stderr
 from tosaic.tuner.measurement import Objective
 from tosaic.tuner.progress import Progress
@@ -48,7 +49,7 @@ class Stations:
 
     @contextmanager
     def station(self, name: str) -> Iterator[None]:
-        """Time the body under `name`, and show it while it works."""
+        """Time the body under `name`, show it while it works, and give back the memory that it freed."""
         self._name, self._start, self._works = name, time.perf_counter(), True
         self._show(Spinner("line", self))  # asked anew for every frame
         try:
@@ -56,6 +57,7 @@ class Stations:
         finally:
             self.seconds[name] = round(self.seconds.get(name, 0.0) + time.perf_counter() - self._start, 3)
             self._works = False
+            give_back()
 
     def seconds_left(self) -> float | None:
         """Until the last station is done, but for the one at work if that tunes; None where nothing is known.
