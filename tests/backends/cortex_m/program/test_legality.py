@@ -73,6 +73,7 @@ REFUSED = {
     "GUARDED: split(i, z, 3, early)": "an iteration of `i` adds to, or reads, what it did not begin of T",
     "BACKWARDS: split(i, z, 3, early)": "an iteration of `i` adds to, or reads, what it did not begin of T",
     "BOTH_WAYS: distribute(j)": "iterations of `j` meet in T",
+    "SHIFTED: write_out(i, backward)": "iterations of `i` meet in T",
 }
 
 
@@ -89,6 +90,7 @@ def test_an_order_that_matters_is_kept(case):
     [
         "ADDED: reorder(i, j)",
         "ADDED: distribute(j)",
+        "ADDED: write_out(i, backward)",
         "SAME: merge(i, j)",
         "PAST: merge(i, j)",
         "SIDES: reorder(i, j)",
