@@ -21,9 +21,9 @@ _ROW, _BYTE, _PADDING = 20, 0.25, 0.135
 """Cycles of a row of a strip, of a byte that is copied, and of one of padding."""
 _MOVED, _GATHERED, _WINDOW, _WINDOWS = 4, 7, 1.5, 8
 """Cycles of a vector of a window that is copied, of one that is gathered, of a window, and of the loop over these."""
-_EDGE, _PIXEL, _DECIDED = 10, 8, 12
-"""Cycles of a row of a strip of a tile, of a pixel beside it, once more where a mask is due, and of the conditions of a
-tile."""
+_EDGE, _PIXEL, _DECIDED, _ALONE = 10, 8, 12, 6
+"""Cycles of a row of a strip of a tile, of a pixel beside it, once more where a mask is due, of the conditions of a
+tile, and of a row of one window at a side."""
 
 
 def lanes_of(element: str) -> int:
@@ -232,6 +232,16 @@ class ImageStrip:
         return self.windows - sum(s.windows for s in self.sides)
 
     @property
+    def alone(self) -> bool:
+        """Whether it is one window at a side whose rows, and their parts in the image, are short vectors."""
+        return bool(self.own) and self.windows == 1 and self.run == "qky" and 1 < self.inside < self.whole <= self.lanes
+
+    @property
+    def inside(self) -> int:
+        """Elements of a row that lie in the image."""
+        return self.whole - self.left - self.right
+
+    @property
     def fused(self) -> bool:
         """Whether rows of windows that are copied are one."""
         return self.windows > 0 and self.tall > 1
@@ -245,6 +255,8 @@ class ImageStrip:
     def cycles(self) -> float:
         """About those that it takes to fill all strips of an image."""
         size = BYTES[self.element]
+        if self.alone:
+            return self.edges[0] * (_DECIDED + _ALONE * self.height)
         if self.tile:
             beside = min(self.left + self.right, self.whole) / self.pixel
             pixels = beside * _PIXEL * (1 + (self.pixel % self.lanes > 0))

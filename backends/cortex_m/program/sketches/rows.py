@@ -58,7 +58,7 @@ def rows_of_pixels(s: PixelRows) -> Iterator[str]:
     for part in parts:
         yield from _hoisted(part)
     if s.strip and s.strip.tile:
-        yield from ("stage(edge, b, eg, r)",) if s.strip.padded else ()
+        yield from ("stage(edge, b, eg, r)",) if s.strip.padded and not s.strip.sides else ()
         for own in _strips(parts):
             yield from read_in_place(s.strip, own)
 
