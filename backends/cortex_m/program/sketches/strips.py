@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from tosaic.backends.cortex_m.program.sketches.copies import moved
-from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LEFT, RIGHT, ImageStrip
+from tosaic.backends.cortex_m.program.sketches.image_strips import LEFT, RIGHT, ImageStrip
+from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR
 
 
 def opened(s: ImageStrip) -> Iterator[str]:
