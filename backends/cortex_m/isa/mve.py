@@ -51,6 +51,10 @@ def _spatial_tiles() -> Iterator[Row]:
     for name, align, text in (("w", 4, "vldrw.u32"), ("h", 2, "vldrh.u16")):
         operands, text = formals(d=q, a=m), f"{text} {{d}}, [{{a}}, {{o}}]"
         yield Row(f"vldr{name}.i8.apart", 16, four, operands, text, align=align, apart="a", inner=(4,), dense=True)
+    for dtype, inner in (("i8", 4), ("i16", 2)):
+        meaning, operands = f"d[l + m] = a[{inner} * l + m]", formals(d=f"{dtype} m", a=f"{dtype} q")
+        name, text, lanes = f"vstrw.{dtype}.apart", "vstrw.32 {a}, [{d}, {o}]", 4 * inner
+        yield Row(name, lanes, meaning, operands, text, align=4, apart="d", inner=(inner,), dense=True)
     for memory, letter in (("i8", "b"), ("i32", "w")):
         operands, store = formals(d=f"{memory} m", a="i32 q"), f"vstr{letter}.32 {{a}}, [{{d}}, {{o}}]"
         name, meaning, width = f"vstr{letter}.i32.apart.2", "d[l + m] = a[2 * l + m]", BYTES[memory]

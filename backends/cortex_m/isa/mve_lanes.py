@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from tosaic.backends.cortex_m.isa.isa import formals
 from tosaic.backends.cortex_m.program.row import Row
@@ -124,10 +125,26 @@ def spaced() -> Iterator[Row]:
     text, operands = "vqmovnb.s16 {d}, {a}", formals(d="i8 q", a="i16 q")
     yield Row("vqmovnb.s16.spaced", 4, "d[4 * l] = sat8(a[2 * l])", operands, text, masks=True, spoils=True)
     for wide, narrow in _NARROWER.items():
-        for letter, place in _HALVES:
-            name, q = f"vmovn{letter}.i{8 * BYTES[wide]}", f"{narrow} q"
-            meaning, text = f"d[{place}] = a[2 * l]", f"{name} {{d}}, {{a}}"
-            yield Row(f"{name}.spaced", lanes_of(wide), meaning, formals(d=q, a=q), text, masks=True)
+        bits = 8 * BYTES[wide]
+        yield from _halves(bits, narrow, ("2 * l", "2 * l + 1"), f"vmovnt.i{bits} {{d}}, {{a}}")
+    yield from _halves(32, "i8", ("4 * l + m", "4 * l + m + 2"), "vsli.32 {d}, {a}, #16", (2,))
+
+
+def _halves(bits: int, dtype: str, halves: tuple[str, str], to_high: str, inner: tuple[int, ...] = ()) -> Iterator[Row]:
+    """The low or the high half of each wider element, which is one narrow element or two, to where a half lies.
+
+    Args:
+        bits: of a wider element.
+        halves: the elements of a low half, and of a high one.
+        to_high: the text of what moves a low half to where a high one lies.
+    """
+    (low, high), operands = halves, formals(d=f"{dtype} q", a=f"{dtype} q")
+    make = partial(Row, lanes=lanes_of(dtype) // 2, formals=operands, masks=not inner, inner=inner)
+    end = f"i{bits}.{'pairs' if inner else 'spaced'}"
+    yield make(f"vmovnb.{end}", meaning=f"d[{low}] = a[{low}]", text=f"vmovnb.i{bits} {{d}}, {{a}}", alias=True)
+    yield make(f"vmovnt.{end}", meaning=f"d[{high}] = a[{low}]", text=to_high)
+    yield make(f"vsri.{end}", meaning=f"d[{low}] = a[{high}]", text=f"vsri.{bits} {{d}}, {{a}}, #{bits // 2}")
+    yield make(f"vmov.{end}", meaning=f"d[{high}] = a[{high}]", text="vmov {d}, {a}", alias=True, spoils=True)
 
 
 def words() -> Iterator[Row]:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from tosaic.backends.cortex_m.kernel import FAMILIES, Workload
-from tosaic.backends.cortex_m.kernels.movement_sketch import PlainMovement, VectorMovement
+from tosaic.backends.cortex_m.kernels.movement_sketch import InterleavedMovement, PlainMovement, VectorMovement
 from tosaic.backends.cortex_m.kernels.mve_match import number, numbers, workload
 from tosaic.backends.cortex_m.program.family import ProgramFamily
 from tosaic.backends.cortex_m.program.kernel import Sketched
@@ -54,7 +54,8 @@ class Movement(ProgramFamily):
         return PlainMovement(*_what(workload))
 
     def vector_sketches(self, workload: Workload) -> Mapping[str, Sketched]:
-        return {"vectors": VectorMovement(*_what(workload))}
+        what = _what(workload)
+        return {"vectors": VectorMovement(*what), "interleaved": InterleavedMovement(*what)}
 
 
 def _what(workload: Workload) -> tuple[tuple[CopyBox, ...], tuple[int, ...], int, str, int | None]:

@@ -12,6 +12,7 @@ from tosaic.backends.cortex_m.program.copied_rows import TOGETHER
 from tosaic.backends.cortex_m.program.kernel import Knobs
 from tosaic.backends.cortex_m.program.movement import FILL, CopyAxis, CopyBox, loops_of_box, movement
 from tosaic.backends.cortex_m.program.overlap import overlaps
+from tosaic.backends.cortex_m.program.sketches.interleaving import InterleavedPlanes, interleaved
 from tosaic.backends.cortex_m.program.sketches.movement import MovedBox, alike, moved, written_out
 from tosaic.backends.cortex_m.program.tree import BYTES, REGISTERS, Program, RefusedError
 from tosaic.backends.target import Core
@@ -22,6 +23,8 @@ _WRITTEN_OUT = (8, 16, 4, 1)
 _STRIPS = (4096, 1024, 256, 64)
 _UNROLLED = (1, 2, 4)
 """Those first that are compared first: where cycles are near, less code is preferred."""
+_FEW = 4
+"""Planes whose vectors are interleaved in registers."""
 
 
 @dataclass(frozen=True)
@@ -145,6 +148,37 @@ class VectorMovement(_Movement):
             int(knobs["unroll"]),
             int(knobs["ahead"]),
         )
+
+
+class InterleavedMovement(_Movement):
+    """Few planes that become channels, on cores with vectors; see `sketches.interleaving`."""
+
+    def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
+        return {}
+
+    def steps(self, knobs: Knobs) -> Iterator[str]:
+        box = self.boxes[0]
+        planes = self._planes(box)
+        if planes is None or len(self.boxes) > 1:
+            raise RefusedError("it is no box of few planes that become channels")
+        yield from interleaved(planes)
+        iterations = planes.extent // planes.lanes
+        yield f"hardware_loop({planes.along})" if iterations > 1 else f"block({planes.along})"
+
+    def cost(self, knobs: Knobs) -> float:
+        return 0
+
+    def _planes(self, box: CopyBox) -> InterleavedPlanes | None:
+        """A box as planes, where the elements of a plane fill vectors, and the result has nothing beside channels."""
+        if len(box.axes) < 2 or box.argument is None:
+            return None
+        along, across = box.axes[-2:]
+        if along.source != 1 or across.result != 1 or along.result != across.extent:
+            return None
+        over, planes = loops_of_box(0, box)[-2:]
+        found = InterleavedPlanes(over, planes, along.extent, across.extent, self.dtype)
+        fills = found.extent % found.lanes == 0 and len(found.runs) > 1
+        return found if fills and found.planes <= _FEW else None
 
 
 def _source(axis: CopyAxis) -> int:

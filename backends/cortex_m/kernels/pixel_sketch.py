@@ -16,7 +16,8 @@ from tosaic.backends.cortex_m.kernels.pixel_walk import pixel_walk
 from tosaic.backends.cortex_m.kernels.vector_conv2d import VectorConv2d, joined_cycles
 from tosaic.backends.cortex_m.program.check import SLACK
 from tosaic.backends.cortex_m.program.kernel import Knobs, assignments
-from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, VECTORS, ImageStrip, PixelRows, RowResult
+from tosaic.backends.cortex_m.program.sketches.image_strips import ImageStrip
+from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, VECTORS, PixelRows, RowResult
 from tosaic.backends.cortex_m.program.sketches.row_parts import RowPart, SumGroup, row_parts
 from tosaic.backends.cortex_m.program.sketches.rows import rows_of_pixels
 from tosaic.backends.cortex_m.program.sketches.tiles import tile_sizes

@@ -101,8 +101,8 @@ def why_not_apart(program: Program, loop: For, *names: str) -> str:
     up.
 
     Iterations are apart where a variable alone counts a dimension of every buffer that they write. They are apart, too,
-    where it addresses the buffer from one place, in strides that no other loop inside reaches across. Of several
-    variables, each buffer may have its own.
+    where it addresses the buffer from places that constants tell apart, in strides that none of these, and no other
+    loop inside, reaches across. Of several variables, each buffer may have its own.
     """
     windows = any(isinstance(s, Instr) for s in walk(loop))
     for b, found in changed_in(program, loop):
@@ -139,19 +139,21 @@ def _counts_dimension(found: Sequence[Use], var: str) -> bool:
 def _strided(b: Buffer, found: Sequence[Use], var: str) -> bool:
     """Whether iterations over `var` touch different elements of a buffer."""
     addresses = [(b.address(use.access.index), use.loops) for use in found]
-    bases = {where.at({f.var: 0 for f in loops}) for where, loops in addresses}
+    bases = [where.at({f.var: 0 for f in loops}) for where, loops in addresses]
+    offsets = [base - bases[0] for base in bases]
     strides = {where[var] for where, _ in addresses}
-    if len(bases) > 1 or len(strides) > 1 or 0 in strides:
+    if any(offset.terms for offset in offsets) or len(strides) > 1 or 0 in strides:
         return False
     own = next(f for _, loops in addresses for f in loops if f.var == var)
     stride = abs(strides.pop())
     apart = stride * _least_distance(own)
     low, high, above = 0, 0, 0
-    for where, loops in addresses:
+    for (where, loops), offset in zip(addresses, offsets, strict=True):
         inside = [(where[f.var], f) for f in loops if where[f.var] and f.last and f.var != var]
         units = [abs(factor) * math.gcd(f.step, f.last) for factor, f in inside]
         ends = [factor * f.last for (factor, f), unit in zip(inside, units, strict=True) if unit < apart]
-        low, high = min(low, sum(e for e in ends if e < 0)), max(high, sum(e for e in ends if e > 0))
+        low = min(low, offset.const + sum(e for e in ends if e < 0))
+        high = max(high, offset.const + sum(e for e in ends if e > 0))
         above = math.gcd(above, *(unit for unit in units if unit >= apart))
     return high - low < apart and (above == 0 or above > high - low + stride * own.last)
 

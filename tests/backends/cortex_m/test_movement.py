@@ -9,16 +9,25 @@ from family_cases import Build, outcomes_of, task_of
 from golden_files import assert_golden_text
 
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
-from tosaic.backends.cortex_m.kernels.movement_sketch import VectorMovement
-from tosaic.backends.cortex_m.program.kernel import of_schedule
+from tosaic.backends.cortex_m.kernels.movement_sketch import InterleavedMovement, VectorMovement
+from tosaic.backends.cortex_m.program.kernel import of_schedule, scheduled
 from tosaic.backends.cortex_m.program.movement import CopyAxis, CopyBox
-from tosaic.backends.cortex_m.program.schedule import Step
+from tosaic.backends.cortex_m.program.schedule import Step, parse_steps
 from tosaic.backends.cortex_m.program.text import listing
+from tosaic.backends.cortex_m.program.tree import RefusedError
 from tosaic.tuner.space import Schedule
 
 SCATTERED = {"walk": "scatter", "strip": 0, "unroll": 1, "ahead": 1}
+DTYPES = {"i8": "i1", "i16": "i2", "i32": "i4", "f32": "f4"}
 CASES: dict[str, Build] = {}
 for e in ("i8", "i16", "i32", "f32"):
+    for planes in (2, 3, 4, 5):
+        CASES[f"{planes} planes of vectors of {e} to channels"] = lambda g, e=e, c=planes: g.transpose(
+            g.input((2, c, 4, 12), e), (0, 2, 3, 1)
+        )
+    CASES[f"three planes of one vector of {e} to channels"] = lambda g, e=e: g.transpose(
+        g.input((1, 3, 1, 16 // np.dtype(DTYPES[e]).itemsize), e), (0, 2, 3, 1)
+    )
     for channels in (1, 2, 3, 4, 5, 17, 40):
         CASES[f"{channels} planes to {channels} channels of {e}"] = lambda g, e=e, c=channels: g.transpose(
             g.input((1, c, 5, 7), e), (0, 2, 3, 1)
@@ -56,10 +65,52 @@ def test_schedules_equal_the_reference(name, outcomes):
         assert outcome.exact, outcome
 
 
-def test_an_image_of_three_planes_takes_less_than_an_instruction_for_two_bytes(tmp_path):
-    image = {"image": lambda g: g.transpose(g.input((1, 3, 32, 32)), (0, 2, 3, 1))}
-    (found,) = outcomes_of(image, ("movement",), tmp_path).values()
-    assert found[0].instructions < 3 * 32 * 32 / 2
+@pytest.mark.parametrize(
+    ("planes", "dtype", "scattered", "interleaved"),
+    [
+        (2, "i8", 20, 14),
+        (3, "i8", 30, 18),
+        (4, "i8", 40, 27),
+        (2, "i16", 12, 12),
+        (3, "i16", 18, 14),
+        (4, "i16", 24, 17),
+    ],
+)
+def test_vectors_of_planes_are_interleaved_where_that_takes_less(planes, dtype, scattered, interleaved):
+    task = task_of(lambda g: g.transpose(g.input((1, planes, 64, 64), dtype), (0, 2, 3, 1)), ("movement",))
+    assert task.default().variant == "movement.interleaved"
+    box = CopyBox.of(0, 0, 0, [CopyAxis(planes, 4096, 1), CopyAxis(4096, 1, planes)])
+    what = (box,), (planes * 4096,), planes * 4096, dtype, None
+    kernels = (
+        of_schedule(VectorMovement(*what), Schedule.of("vectors", **SCATTERED), CORTEX_M55),
+        of_schedule(InterleavedMovement(*what), Schedule.of("interleaved"), CORTEX_M55),
+    )
+    vectors = 4096 * np.dtype(DTYPES[dtype]).itemsize // 16
+    assert [kernel.cycles // vectors for kernel in kernels] == [scattered, interleaved]
+
+
+@pytest.mark.parametrize(
+    "axes",
+    [
+        [CopyAxis(3, 40, 1), CopyAxis(40, 1, 3)],
+        [CopyAxis(5, 64, 1), CopyAxis(64, 1, 5)],
+        [CopyAxis(3, 64, 1), CopyAxis(64, 1, 4)],
+        [CopyAxis(64, 3, 1), CopyAxis(3, 1, 64)],
+    ],
+    ids=["no whole vectors", "many planes", "others beside", "channels"],
+)
+def test_what_is_no_box_of_few_planes_is_not_interleaved(axes):
+    what = InterleavedMovement((CopyBox.of(0, 0, 0, axes),), (512,), 512, "i8", None)
+    with pytest.raises(RefusedError, match="no box of few planes"):
+        of_schedule(what, Schedule.of("interleaved"), CORTEX_M55)
+
+
+def test_halves_of_vectors_are_taken_before_others_are_moved_there():
+    box = CopyBox.of(0, 0, 0, [CopyAxis(3, 64, 1), CopyAxis(64, 1, 3)])
+    what = InterleavedMovement((box,), (192,), 192, "i8", None)
+    forward = [str(step).replace(", backward", "") for step in of_schedule(what, Schedule.of("i"), CORTEX_M55).steps]
+    with pytest.raises(RefusedError, match="spoils lanes that were written before"):
+        scheduled(what.program(), parse_steps("\n".join(forward)), CORTEX_M55)
 
 
 @pytest.mark.parametrize(

@@ -209,12 +209,21 @@ def test_windows_of_a_row_between_its_sides_are_copied_from_the_image(
 
 
 def test_windows_at_a_side_are_never_copied_from_the_image():
-    layer = layer_of((1, 9, 7, 3), 16, (3, 3), {"pad": (1, 1, 1, 1)})
+    layer = layer_of((1, 11, 13, 2), 16, (5, 5), {"pad": (2, 2, 2, 2)})
     what = sketch_of(layer, "gathered_in_place")
-    steps = list(what.steps({**IN_PLACE, "tile": "3x2", "together": 7, "share": 1}))
+    steps = list(what.steps({**IN_PLACE, "tile": "3x2", "together": 13, "share": 1}))
     before = steps[: steps.index("compute_at(P, qx_m)")]
     with pytest.raises(RefusedError, match="never lies in a"):
         replayed(what.program(), parse_steps("\n".join([*before, "in_place(P_l, i)"])))
+
+
+def test_the_one_window_at_a_side_has_its_padding_before_all_rows():
+    layer = layer_of((1, 9, 7, 3), 16, (3, 3), {"pad": (1, 1, 1, 1)})
+    what = sketch_of(layer, "gathered_in_place")
+    made = of_schedule(what, Schedule.of("", **{**IN_PLACE, "tile": "3x2", "together": 7, "share": 1}), CORTEX_M55)
+    before, _, behind = listing(made.program).partition("for y < 9:")
+    assert before.count("vdup.i8") == 2 and not {"P_l", "P_r"} & made.program.buffers.keys()
+    assert behind.count("block qkyb < 1") == behind.count("block qky_m_r < 1") == 1
 
 
 def test_deep_windows_are_copied_so_that_a_loop_goes_over_their_depth(tmp_path):

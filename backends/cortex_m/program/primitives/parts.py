@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tosaic.backends.cortex_m.program.affine import Affine
+from tosaic.backends.cortex_m.program.legal import why_not_apart
 from tosaic.backends.cortex_m.program.primitives.loops import MOST_ITERATIONS, plain, renamed, with_loop
 from tosaic.backends.cortex_m.program.rewriting import at, seq
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive, fresh
-from tosaic.backends.cortex_m.program.tree import For, Program, RefusedError
+from tosaic.backends.cortex_m.program.tree import For, Program, RefusedError, Statement
 
 
 @PRIMITIVES.register
@@ -41,17 +42,26 @@ class Cut(Primitive):
 
 @PRIMITIVES.register
 class WriteOut(Primitive):
-    """`write_out(kh)`: a loop becomes its iterations, one after the other; other loops inside are named apart."""
+    """`write_out(kh)`: a loop becomes its iterations, one after the other; other loops inside are named apart.
+
+    `write_out(kh, backward)`: the last one comes first.
+    """
 
     name = "write_out"
-    takes = ("plain",)
+    takes = ("plain", "word")
+    optional = 1
+    words = ("forward", "backward")
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         loop = plain(program.loop(str(arguments[0])))
         if loop.iterations > MOST_ITERATIONS or loop.iterations == 1:
             raise RefusedError(f"`{loop.var}` has {loop.iterations} iterations")
-        parts = []
-        for number, position in enumerate(loop.positions):
+        positions, parts = list(loop.positions), list[Statement]()
+        if arguments[1:] == ("backward",):
+            if why := why_not_apart(program, loop, loop.var):
+                raise RefusedError(why)
+            positions.reverse()
+        for number, position in enumerate(positions):
             iteration = at(loop.body, {loop.var: position})
             parts.append(renamed(program, iteration, f"_{number}") if number else iteration)
         return with_loop(program, loop, seq(*parts))

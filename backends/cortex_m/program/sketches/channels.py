@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tosaic.backends.cortex_m.program.sketches.copies import copied
-from tosaic.backends.cortex_m.program.sketches.row_numbers import ImageStrip, RowResult
+from tosaic.backends.cortex_m.program.sketches.image_strips import ImageStrip
+from tosaic.backends.cortex_m.program.sketches.row_numbers import RowResult
 from tosaic.backends.cortex_m.program.sketches.strips import filled
 from tosaic.backends.cortex_m.program.sketches.tiles import ImageTiles, TiledAxis, TileRegion, hardware_loop
 

@@ -20,7 +20,8 @@ from tosaic.backends.cortex_m.program.sketches.activations import (
 )
 from tosaic.backends.cortex_m.program.sketches.copies import copied
 from tosaic.backends.cortex_m.program.sketches.four_bytes import bytes_of_four
-from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, PixelRows, lanes_of
+from tosaic.backends.cortex_m.program.sketches.image_strips import lanes_of
+from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, PixelRows
 from tosaic.backends.cortex_m.program.sketches.row_parts import RowPart, row_parts
 from tosaic.backends.cortex_m.program.sketches.row_sums import row_sums, sums_in_place
 from tosaic.backends.cortex_m.program.sketches.strips import brought, filled, opened, read_in_place
@@ -58,7 +59,7 @@ def rows_of_pixels(s: PixelRows) -> Iterator[str]:
     for part in parts:
         yield from _hoisted(part)
     if s.strip and s.strip.tile:
-        yield from ("stage(edge, b, eg, r)",) if s.strip.padded else ()
+        yield from ("stage(edge, b, eg, r)",) if s.strip.padded and not s.strip.sides else ()
         for own in _strips(parts):
             yield from read_in_place(s.strip, own)
 

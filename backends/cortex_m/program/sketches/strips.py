@@ -3,10 +3,11 @@ those of a tile of pixels, which are read in the image where they lie in it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from tosaic.backends.cortex_m.program.sketches.copies import moved
-from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LEFT, RIGHT, ImageStrip
+from tosaic.backends.cortex_m.program.sketches.image_strips import LEFT, RIGHT, ImageStrip
+from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR
 
 
 def opened(s: ImageStrip) -> Iterator[str]:
@@ -42,7 +43,7 @@ def brought(s: ImageStrip, loop: str, depth: str, own: str = "") -> Iterator[str
     if s.short:
         yield f"pad({depth}, {s.lanes})"
     for part in (*s.sides, s):
-        if part.runs[1] and part.pitch > part.whole:
+        if part.runs[1] and part.pitch > part.whole and not part.alone:
             yield f"lengthen({_image(part.own)}, 2, {part.pitch})"
 
 
@@ -63,14 +64,17 @@ def _apart(s: ImageStrip) -> Iterator[str]:
     for side in s.sides:
         yield f"cut(qx, {side.windows}, m)" if side.own == LEFT else f"cut(qx{between}, {s.inner}, {RIGHT})"
     for part, behind in (*sides, (s, between)):
-        yield f"split(qx{behind}, qxw{behind}, {part.inner})"
+        if not part.alone:
+            yield f"split(qx{behind}, qxw{behind}, {part.inner})"
         yield f"compute_at(P, qx{behind}{f', {part.own}' * (part.own != '')})"
+        if part.alone:
+            yield from (f"inline({_image(part.own)})", f"drop(qx{behind})")
 
 
 def read_in_place(s: ImageStrip, own: str = "") -> Iterator[str]:
     """The steps that leave a strip to tiles at the edges of an image, and fill it there."""
     for side in s.sides:
-        yield from read_in_place(side, side.own)
+        yield from read_in_place(side, side.own) if not side.alone else ()
     row = f"cx_{own}" if own else "cx"
     if s.edges[0] < s.edges[1]:
         yield f"in_place({_image(own)}, i)"
@@ -120,8 +124,11 @@ def filled(s: ImageStrip, around: str = "y") -> Iterator[str]:
 def _gathered(s: ImageStrip) -> Iterator[str]:
     """Windows, a run of elements after the other, or four short ones together."""
     if s.sides:
-        for part, behind in _ends(s):
-            yield from _copied(part, f"qxw{behind}", part.inner, behind)
+        yield "stage(edge, b, eg, r)"
+        ends = _ends(s)
+        yield from (step for part, behind in ends if part.alone for step in _divided(part, behind))
+        for part, behind in ends:
+            yield from _window(part, behind) if part.alone else _copied(part, f"qxw{behind}", part.inner, behind)
         return
     loop, iterations = ("qx", s.windows) if s.windows > 1 else ("qky", s.runs[1])
     if s.gathered:
@@ -130,6 +137,42 @@ def _gathered(s: ImageStrip) -> Iterator[str]:
         yield from (f"select({loop}, mve)", f"hardware_loop({loop})")
         return
     yield from _copied(s, loop, iterations)
+
+
+def _parts(s: ImageStrip, behind: str) -> tuple[Mapping[str, str], tuple[str, str]]:
+    """Of one window, the loops over rows of padding with those over a row of it, and these loops of what lies in the
+    image."""
+    rows, run, padded = [f"qky{behind}{letter}" for letter in ("", "b", "c")], f"qk{behind}", dict[str, str]()
+    if s.left:
+        padded[rows.pop(0)], run = run, f"{run}_i"
+    row = rows.pop(0)
+    if s.right:
+        padded[rows.pop(0)] = f"{run}_e"
+    return padded, (row, run)
+
+
+def _divided(s: ImageStrip, behind: str) -> Iterator[str]:
+    """One window in parts, of which those beside the image are written once."""
+    padded, (_, run) = _parts(s, behind)
+    if s.left:
+        yield f"cut(qk{behind}, {s.left}, i)"
+    if s.right:
+        yield f"cut({run}, {s.inside}, e)"
+    yield from (f"decide({loop})" for loop in padded.values())
+    yield f"distribute(qky{behind})"
+    yield from (f"once({rows}, y)" for rows in padded)
+
+
+def _window(s: ImageStrip, behind: str) -> Iterator[str]:
+    """One window: its rows are a block where all of them lie in the image."""
+    padded, (row, run) = _parts(s, behind)
+    for rows, loop in padded.items():
+        yield from (f"split({rows}, {rows}w, {s.height})", f"spread(eg, {rows}, {rows}q, q, {s.element}, {loop})")
+        yield from (f"select({rows}, mve)", f"block({rows})")
+    yield from (f"distribute({run})", f"assume({row}, s)", f"split({row}, {row}w, {s.height})")
+    yield from (f"split({run}, {run}l, {s.inside})", f"stage(a, {run}, {run}q, q)")
+    yield from (f"select({row}, mve)", f"block({row})")
+    yield from (*_padding(s, f"{run}b_s", s.inside), *moved("a", f"{run}_s", f"{run}m", s.inside, s.lanes))
 
 
 def _copied(s: ImageStrip, loop: str, iterations: int, behind: str = "") -> Iterator[str]:

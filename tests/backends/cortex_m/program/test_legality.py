@@ -44,6 +44,8 @@ GUARDED = nest("if j - 1 >= 0:", "  T[i, j] = a[i, j - 1]", "T[i, j] += 1")
 BACKWARDS = nest("T[i, j] = a[i, j]", "T[i, j] += T[i, 3 - j]")
 DIAGONAL = nest("T[j, j] = a[i, j]")
 LATER = nest("T[i, 2 * j] = a[i, j]", "T[i, 2 * j + 1] += 2")
+THIRDS = square("for i < 4:", "  for j < 2:", "    T[0, 2 * i + j] = 1", "  T[0, 2 * i + 1] = 2")
+MEETING = square("for i < 4:", "  for j < 2:", "    T[0, 2 * i + j] = 1", "  T[0, 2 * i + 2] = 2")
 SIDES = nest("T[i, j] = a[i, j]", "T[i, j + 4] = a[i, j + 1]")
 NEXT = square("for i < 4:", "  T[i, 0] = a[i, 0]", "for j < 4:", "  T[j, 1] = T[j + 1, 0]")
 FEWER = square("for i < 4:", "  T[i, 0] = a[i, 0]", "for j < 3:", "  T[j, 1] = a[j, 0]")
@@ -73,6 +75,8 @@ REFUSED = {
     "GUARDED: split(i, z, 3, early)": "an iteration of `i` adds to, or reads, what it did not begin of T",
     "BACKWARDS: split(i, z, 3, early)": "an iteration of `i` adds to, or reads, what it did not begin of T",
     "BOTH_WAYS: distribute(j)": "iterations of `j` meet in T",
+    "MEETING: distribute(i)": "iterations of `i` meet in T",
+    "SHIFTED: write_out(i, backward)": "iterations of `i` meet in T",
 }
 
 
@@ -89,6 +93,8 @@ def test_an_order_that_matters_is_kept(case):
     [
         "ADDED: reorder(i, j)",
         "ADDED: distribute(j)",
+        "ADDED: write_out(i, backward)",
+        "THIRDS: distribute(i)",
         "SAME: merge(i, j)",
         "PAST: merge(i, j)",
         "SIDES: reorder(i, j)",

@@ -126,6 +126,7 @@ REFUSED = {
     "COPY: compute_at(out, y)": "out is not computed beside what reads it",
     "WINDOWS: compute_at(S, y)": "`y` is not in the statement that reads S",
     "PADDED: inline(P)": "P is no plain copy",
+    "SUMMED: inline(P)": "more than copies reads P, which is made under conditions",
     "SUMS: pack(a)": "a is no constant that one statement reads",
     "SUMS: pack(w)": "w lies in that order",
     "SUMS: pad(k, 3)": "a ends where it ends",

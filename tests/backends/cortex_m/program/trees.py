@@ -198,6 +198,21 @@ for oy < 6:
   for ox < 8:
     out[oy, ox] = sat8(P[5 - oy, ox] + 100)
 """
+BORDERED = """
+a: i8[6] in in
+out: i8[6, 3] in out
+edge: i8[] in const
+P: i8[1, 8] in scratch
+for x < 8:
+  if x - 1 >= 0 and 6 - x >= 0:
+    P[0, x] = a[x - 1]
+  else:
+    P[0, x] = edge
+for ox < 6:
+  for ok < 3:
+    out[ox, ok] = P[0, ox + ok]
+"""
+SUMMED = BORDERED.replace("= P[", "= 1 + P[")
 SCALED = """
 a: i32[6] in in
 out: i8[6] in out
