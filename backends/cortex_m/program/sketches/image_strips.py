@@ -15,6 +15,8 @@ _MOVED, _GATHERED, _WINDOW, _WINDOWS = 4, 7, 1.5, 8
 _EDGE, _PIXEL, _DECIDED, _ALONE = 10, 8, 12, 6
 """Cycles of a row of a strip of a tile, of a pixel beside it, once more where a mask is due, of the conditions of a
 tile, and of a row of one window at a side."""
+_FEW = 4
+"""Rows of a window, most of whose places have all of them in the image."""
 
 
 def lanes_of(element: str) -> int:
@@ -86,8 +88,9 @@ class ImageStrip:
 
     @property
     def alone(self) -> bool:
-        """Whether it is one window at a side whose rows, and their parts in the image, are short vectors."""
-        return bool(self.own) and self.windows == 1 and self.run == "qky" and 1 < self.inside < self.whole <= self.lanes
+        """Whether it is one window at a side, of few rows, which are short vectors, as are their parts in the image."""
+        short = 1 < self.inside < self.whole <= self.lanes and self.height <= _FEW
+        return bool(self.own) and self.windows == 1 and self.run == "qky" and short
 
     @property
     def inside(self) -> int:
