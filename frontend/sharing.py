@@ -125,7 +125,8 @@ class _Sharing(Calibrated):
 
     def _scale_as(self, node: Node, scores: RangeObserver, result: RangeObserver) -> None:
         """Let what a node only scales by a positive number have the same integers as its result, of a new format."""
-        factor, before = factor_of(node), self.observer(node.all_input_nodes[0])
+        factor = factor_of(node)
+        before = self.observer(arguments(node)[0]) if factor is not None else None
         if factor is None or before is None or not self.gives_only(before, scores):
             return
         if (before.dtype, before.qscheme) == (result.dtype, result.qscheme):

@@ -61,7 +61,7 @@ def test_what_does_not_come_out_right_is_not_exact(scaled):
         (SCALED.replace("factor)", "b[x])"), {"factor": np.array(4)}, {"a": INPUT}, "there is no `b`"),
         (SCALED.replace("a[x] *", "a[y] *"), {"factor": np.array(4)}, {"a": INPUT}, "there is no `y`"),
         (SCALED.replace("sat8", "sat9"), {"factor": np.array(4)}, {"a": INPUT}, "there is no `sat9`"),
-        (SCALED.replace("i8[] in", "i9[] in"), {"factor": np.array(4)}, {"a": INPUT}, "it holds i8, i16, i32, f32,"),
+        (SCALED.replace("i8[] in", "i9[] in"), {"factor": np.array(4)}, {"a": INPUT}, "it holds i8, i16, i32, i64,"),
         (SCALED.replace("for x", "each x"), {"factor": np.array(4)}, {"a": INPUT}, "the text is no program"),
     ],
 )  # fmt: skip

@@ -43,8 +43,6 @@ _TOO_LARGE = 8
 # Groups of alike assignments that are looked at one by one: those whose first ones are cheapest.
 _GROUPS = 24
 
-AHEAD = ("hoist", "pipeline")
-"""The primitives that say what runs ahead, which the order of issue decides where they do not."""
 _NEAR = 1.01
 """Times the fewest cycles, for which less code is preferred."""
 _HOPEFUL = 1.3
@@ -181,7 +179,7 @@ def built(what: Sketched, knobs: tuple[tuple[str, Choice], ...], core: Core) -> 
 @lru_cache(maxsize=1024)
 def _outcome(what: Sketched, knobs: tuple[tuple[str, Choice], ...], core: Core) -> Built | RefusedError:
     try:
-        return scheduled(what.program(), parse_steps("\n".join(what.steps(dict(knobs)))), core, by_hand=False)
+        return scheduled(what.program(), parse_steps("\n".join(what.steps(dict(knobs)))), core)
     except RefusedError as error:
         return error.with_traceback(None)
 
@@ -211,35 +209,19 @@ def features_of(what: Sketched, schedule: Schedule, core: Core, site: Site) -> M
     return site.priced(counts, counts["estimate"], what.moved(knobs) if site.waits_for_memory else [], core.pipeline)
 
 
-def scheduled(program: Program, steps: Sequence[Step], core: Core, *, by_hand: bool = True) -> Built:
+def scheduled(program: Program, steps: Sequence[Step], core: Core) -> Built:
     """A program after a schedule, checked and printed.
-
-    Args:
-        by_hand: whether it is refused, too, that the last step lets run ahead what the order of issue does without it.
 
     Raises:
         RefusedError: a step is not legal, the last one changes nothing, or the core cannot run the result.
     """
     steps = tuple(steps)
     found = replayed(program, steps)
-    before = replayed(program, steps[:-1])
     if steps:
-        guard_change(before, found, steps[-1])
+        guard_change(replayed(program, steps[:-1]), found, steps[-1])
     check(found, core)
     printer = Printer(found, core.pipeline, baseline=core.baseline)
-    if by_hand and steps and steps[-1].primitive in AHEAD:
-        guard_order(Printer(before, core.pipeline, baseline=core.baseline).text, printer.text, steps[-1])
     return Built(found, steps, printer.text, printer.instructions, printer.cycles, scratch_bytes(found))
-
-
-def guard_order(before: str, after: str, step: Step) -> None:
-    """Guard of a step that lets instructions run ahead, given the code without it and with it.
-
-    Raises:
-        RefusedError: they are equal.
-    """
-    if before == after:
-        raise RefusedError(f"`{step}` changes nothing of the code", why="as much runs ahead without it")
 
 
 def cheapest_first(sketches: Mapping[str, Sketched], core: Core, site: Site) -> list[Variant]:
