@@ -147,9 +147,7 @@ class MatmulSketch:
         return {"isa": isa, "tile": _TILES, "unroll": _steps_of(core), "scale": scale}
 
     def tile(self, knobs: Knobs) -> Tile:
-        rows, columns = tile_sizes(str(knobs["tile"]))
-        if rows > self.rows or self.columns % columns:
-            raise RefusedError(f"{self.rows} rows and {self.columns} columns have no tile of {knobs['tile']}")
+        rows, columns = _tile_of(self.rows, self.columns, knobs)
         return _tile(rows, columns, self.rows, self.depth, knobs)
 
     def steps(self, knobs: Knobs) -> Iterator[str]:
@@ -185,9 +183,7 @@ class HalfMatmulSketch:
 
     def tile(self, knobs: Knobs) -> Tile:
         """The tile of sums."""
-        rows, columns = tile_sizes(str(knobs["tile"]))
-        if rows > self.rows or self.columns % columns:
-            raise RefusedError(f"{self.rows} rows and {self.columns} columns have no tile of {knobs['tile']}")
+        rows, columns = _tile_of(self.rows, self.columns, knobs)
         made = _tile(rows, _PARTS * columns, self.rows, self.depth, knobs)
         if extends(made.isa, "thumb") and rows * made.channels > _KEPT:
             raise RefusedError(f"calls keep {_KEPT} sums")
@@ -201,7 +197,7 @@ class HalfMatmulSketch:
 
 
 @dataclass(frozen=True)
-class LongMatmulSketch:
+class _LongMatmul:
     """MATMUL of two int16 tensors to int16 of any depth, of which the second may be transposed; see
     `algorithms.matmul_long`."""
 
@@ -215,6 +211,10 @@ class LongMatmulSketch:
     def program(self) -> Program:
         return algorithms.matmul_long(self.batch, self.rows, self.depth, self.columns, self.transposed)
 
+
+class LongMatmulSketch(_LongMatmul):
+    """With sums in pairs of general registers."""
+
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
         """The numbers that are open, as of `MatmulSketch`."""
         isa = tuple(name for name in integer_sets_of(core) if extends(name, "scalar"))
@@ -222,9 +222,7 @@ class LongMatmulSketch:
 
     def tile(self, knobs: Knobs) -> Tile:
         """The tile of sums."""
-        rows, columns = tile_sizes(str(knobs["tile"]))
-        if rows > self.rows or self.columns % columns:
-            raise RefusedError(f"{self.rows} rows and {self.columns} columns have no tile of {knobs['tile']}")
+        rows, columns = _tile_of(self.rows, self.columns, knobs)
         tile = replace(_tile(rows, columns, self.rows, self.depth, knobs), sums="p")
         if tile.registers + _BESIDE > GENERAL:
             raise RefusedError(f"sums of {knobs['tile']} take {tile.registers} registers")
@@ -237,19 +235,8 @@ class LongMatmulSketch:
         return self.tile(knobs).cost
 
 
-@dataclass(frozen=True)
-class LongRowsSketch:
-    """The same on cores with vectors."""
-
-    batch: int
-    rows: int
-    depth: int
-    columns: int
-    transposed: bool
-    constants: Mapping[str, np.ndarray] = field(repr=False, compare=False)
-
-    def program(self) -> Program:
-        return algorithms.matmul_long(self.batch, self.rows, self.depth, self.columns, self.transposed)
+class LongRowsSketch(_LongMatmul):
+    """With products of vectors."""
 
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
         """The numbers that are open: `together`, rows that are multiplied with a column; `unroll`, vectors in an
@@ -301,6 +288,18 @@ def _products(tile: Tile, high: bool, parts: int) -> Iterator[str]:
         return matmuls.thumb_matmul(tile, high, parts)
     made = matmuls.dsp_matmul if tile.halves else matmuls.scalar_matmul
     return made(tile, high, parts)
+
+
+def _tile_of(rows: int, columns: int, knobs: Knobs) -> tuple[int, int]:
+    """Rows and columns of a tile.
+
+    Raises:
+        RefusedError: a matrix of so many has none.
+    """
+    tile = tile_sizes(str(knobs["tile"]))
+    if tile[0] > rows or columns % tile[1]:
+        raise RefusedError(f"{rows} rows and {columns} columns have no tile of {knobs['tile']}")
+    return tile
 
 
 def _steps_of(core: Core) -> tuple[Choice, ...]:
