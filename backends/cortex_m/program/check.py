@@ -11,7 +11,6 @@ from tosaic.backends.cortex_m.program.copied_rows import copied_row
 from tosaic.backends.cortex_m.program.legal import bounds_of
 from tosaic.backends.cortex_m.program.names import is_free
 from tosaic.backends.cortex_m.program.rewriting import (
-    accesses,
     loops_of,
     own_touches,
     parts_of,
@@ -93,11 +92,11 @@ def check(program: Program, core: Core) -> None:
 def _long_alone(program: Program, s: Assign | Reduce | Let) -> None:
     """Guard: sums of 64 bits are copied and scaled, as other operations of C take 32 bits."""
     to = "" if isinstance(s, Let) else program.buffers[s.target.buffer].dtype
-    scaled = {part.args[0] for part in parts_of(s.value) if isinstance(part, Op) and part.name == "scale64"}
-    for access in accesses(s.value):
-        copied = access == s.value and to == "i64"
-        if program.buffers[access.buffer].dtype == "i64" and not copied and access not in scaled:
-            raise RefusedError(f"{access} has 64 bits, of which only `scale64` makes fewer")
+    parts = [part for part in parts_of(s.value) if isinstance(part, Op)]
+    taken = [arg for part in parts for arg in (part.args[1:] if part.name == "scale64" else part.args)]
+    for value in (*taken, *([] if to == "i64" else [s.value])):
+        if isinstance(value, Access) and program.buffers[value.buffer].dtype == "i64":
+            raise RefusedError(f"{value} has 64 bits, of which only `scale64` makes fewer")
 
 
 def _named(program: Program) -> None:

@@ -180,14 +180,16 @@ class _Vectors:
             self.parts[iteration] = self._late(self.parts[iteration])
         living = {name: kind for part in self.names for name, kind in part.items() if name not in self.assigned}
         self.read = [name for name, kind in living.items() if kind == "r"]
-        self.changed = [name.removesuffix("_low") for name, kind in living.items() if kind == "p" and "_low" in name]
+        pairs = [name for name, kind in living.items() if kind == "p"]
+        self.changed = [name.removesuffix("_low") for name in pairs if name.endswith("_low")]
+        self.halves = {half: text for name in self.changed for half, text in halves(name).items()}
         if any(name in self.read for part in self.parts for step in part for name in step.targets):
             raise RefusedError("a block with vectors changes no number of 32 bits that lives outside")
         self._point(list(self._uses(by_addresses)))
         used = {name for part in self.code for each in part for name in each.names}
         self.constants = [each for each in self.constants if each.name in used]
-        staying = len(self.held) + len(self.constants) + len(self.pointers.lanes)
-        self.free = VECTORS[: len(VECTORS) - staying] or VECTORS[:1]
+        kept = len(self.held) + len(self.constants) + len(self.pointers.lanes)
+        self.free = VECTORS[: len(VECTORS) - kept] or VECTORS[:1]
 
     def _spread_outside(self) -> None:
         """Numbers from outside that are written to all lanes before the loop are vectors of C."""
@@ -240,7 +242,7 @@ class _Vectors:
         used, names = {*self.assigned.values()} | self.taken, {name: f"%[{name}]" for name in self.pointers.numbers}
         low = low_registers(i.text(names) for part in self.code for i in part) | {*narrow}
         kept = len([register for register in used if register in _LOW])
-        general = len(used) + len(self.pointers.numbers) + len(self.read) + 2 * len(self.changed)
+        general = len(used) + len(self.pointers.numbers) + len(self.read) + len(self.halves)
         return general > _GENERAL or len(low) + kept > len(_LOW)
 
     def _lasting(self) -> list[str]:
@@ -296,7 +298,7 @@ class _Vectors:
         iterations: int = 1,
     ) -> Ordered:
         fixed = {name: f"%[{name}]" for name in (*self.pointers.numbers, *self.read)}
-        fixed |= {half: text for name in self.changed for half, text in halves(name).items()}
+        fixed |= self.halves
         fixed |= {name: f"%q[{name}]" for name in (*self.pointers.lanes, *(each.name for each in self.constants))}
         registers = {**fixed, **self.assigned, **self.held, **self.carry}
         block = InstructionBlock(tuple(body), registers, self.free, tuple(opening))
@@ -337,7 +339,7 @@ class _Vectors:
         if 4 * len(code) > _REACH_OF_LOOP:
             raise RefusedError(f"a hardware loop of {len(code)} instructions is too long")
         given = self._ordered(code[opening:], code[:opening], hoisted, iterations)
-        fixed = {*self.assigned, *self.held, *self.read, *self.changed}
+        fixed = {*self.assigned, *self.held, *self.read, *self.halves}
         ahead = running_ahead(self.parts[1], hoisted, fixed, self.pointers.addresses)
         left = passes_end(self.parts[1][: self.first] if opening else ahead, self.buffers, loop, last)
         found = VectorLoop(given.entry, given.iteration, given.last if left else (), iterations - left)

@@ -77,6 +77,7 @@ def test_products_of_words_have_64_bits(tmp_path):
     [
         ("max(S[0], 0)", "", "S[0] has 64 bits, of which only `scale64` makes fewer"),
         ("scale64(1, S[0], 20)", "", "S[0] has 64 bits"),
+        ("scale64(S[0], 1, 20) + S[0]", "", "S[0] has 64 bits"),
         ("scale64(S[0], 1, 20)", "place(S, r)", "registers `r` hold no i64"),
         ("scale64(S[0], 1, 20)", "stage(S, k, T, p, i32)", "is not staged"),
     ],
@@ -107,6 +108,26 @@ for n < 4:
     source = scheduled(parse_program(text), parse_steps(steps), CORTEX_M55).source("sums", {})
     given = [a, b, np.array([3], np.int32), np.array([20], np.int32)]
     (outcome,) = run_cases([Case(source, given, [expected])], tmp_path, bench=M55)
+    assert outcome.exact, outcome
+
+
+@pytest.mark.parametrize("name", ["S", "S_low"])
+def test_a_hardware_loop_adds_to_a_pair_of_registers_that_lives_outside(name, tmp_path):
+    text = f"""
+a: i16[64] in in
+b: i16[64] in in
+out: i32[1] in out
+{name}: i64[1] in p
+{name}[0] = 0
+for k < 64:
+  {name}[0] += a[k] * b[k]
+out[0] = scale64({name}[0], 1, 20)
+"""
+    steps = "split(k, kl, 8)\nstage(a, k, x, q)\nstage(b, k, y, q)\nselect(k, mve)\nhardware_loop(k)\nhoist(k, 2)"
+    a, b = np.random.default_rng(0).integers(-1 << 15, 1 << 15, (2, 64)).astype(np.int16)
+    expected = np.array([int(a.astype(np.int64) @ b) + (1 << 19) >> 20], np.int32)
+    source = scheduled(parse_program(text), parse_steps(steps), CORTEX_M55).source("sums", {})
+    (outcome,) = run_cases([Case(source, [a, b], [expected])], tmp_path, bench=M55)
     assert outcome.exact, outcome
 
 
