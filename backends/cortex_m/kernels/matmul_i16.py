@@ -54,7 +54,7 @@ class MatmulI16(ProgramFamily):
         what, constants = _numbers(workload), _constants(workload)
         if core.mve:
             return {"long": LongRowsSketch(*what, constants)}
-        found: dict[str, Sketched] = {} if core.baseline else {"long": LongMatmulSketch(*what, constants)}
+        found: dict[str, Sketched] = {} if core.baseline else {"long": self.sketch(workload)}
         if number(workload, "depth") <= _DEEPEST and "dsp" not in core.isa:
             found["halves"] = HalfMatmulSketch(*what, int(constants["multiplier"]), int(constants["shift"]))
         return found

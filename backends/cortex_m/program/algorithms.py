@@ -7,6 +7,7 @@ with `c`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -187,16 +188,15 @@ def matmul(batch: int, rows: int, depth: int, columns: int, epilogue: Epilogue, 
     `P` and `Q` are the factors less their zero points, `a_zero` and `b_zero`; `Q` lies by columns. So does `b` where it
     is `transposed`, and is the first argument then.
     """
-    place, shape = ("db, dn, dk", (batch, columns, depth)) if transposed else ("db, dk, dn", (batch, depth, columns))
+    place, operands = _operands("i8", batch, rows, depth, columns, transposed)
     left = nested(parse_statement("P[cb, cx, ck] = a[cb, cx, ck] - a_zero"), cb=batch, cx=rows, ck=depth)
     right = nested(parse_statement(f"Q[db, dn, dk] = b[{place}] - b_zero"), db=batch, dn=columns, dk=depth)
     add = For("k", depth, parse_statement("S[sb, sx, sn] += P[sb, sx, k] * Q[sb, sn, k]"))
     sums = nested(seq(parse_statement("S[sb, sx, sn] = 0"), add), sb=batch, sx=rows, sn=columns)
     result = Assign(parse_access("out[v, x, n]"), epilogue.of("S[v, x, n]", "[n]"))
     written = nested(result, v=batch, x=rows, n=columns)
-    operands = [Buffer("a", "i8", (batch, rows, depth), "in"), Buffer("b", "i8", shape, "in")]
     arguments = (
-        *(reversed(operands) if transposed else operands),
+        *operands,
         Buffer("out", epilogue.element, (batch, rows, columns), "out"),
         Buffer("a_zero", "i32", (), "const"),
         Buffer("b_zero", "i32", (), "const"),
@@ -207,6 +207,15 @@ def matmul(batch: int, rows: int, depth: int, columns: int, epilogue: Epilogue, 
     return without_unread(
         Program(arguments, Alloc(Buffer("P", "i16", (batch, rows, depth), "scratch"), seq(left, body)))
     )
+
+
+def _operands(
+    element: str, batch: int, rows: int, depth: int, columns: int, transposed: bool
+) -> tuple[str, Sequence[Buffer]]:
+    """Where column `dn` of the second operand of a MATMUL has its element `dk`, and both operands as arguments."""
+    place, shape = ("db, dn, dk", (batch, columns, depth)) if transposed else ("db, dk, dn", (batch, depth, columns))
+    operands = [Buffer("a", element, (batch, rows, depth), "in"), Buffer("b", element, shape, "in")]
+    return place, operands[::-1] if transposed else operands
 
 
 def matmul_by_terms(
@@ -272,7 +281,7 @@ def matmul_i16(
 
     `Q` holds each column twice: its low bytes, then its high ones, so that both sums fit int32.
     """
-    place, shape = ("db, dn, dk", (batch, columns, depth)) if transposed else ("db, dk, dn", (batch, depth, columns))
+    place, operands = _operands("i16", batch, rows, depth, columns, transposed)
     left = nested(parse_statement("P[cb, cx, ck] = a[cb, cx, ck]"), cb=batch, cx=rows, ck=depth)
     low = parse_statement(f"Q[db, 2 * dn, dk] = bit_and(b[{place}], 255)")
     high = parse_statement(f"Q[db, 2 * dn + 1, dk] = asr(b[{place}], 8)")
@@ -281,9 +290,8 @@ def matmul_i16(
     sums = nested(seq(parse_statement("S[sb, sx, sn] = 0"), add), sb=batch, sx=rows, sn=2 * columns)
     scaled = f"sat16(scale48(S[v, x, 2 * n + 1], S[v, x, 2 * n], {multiplier}, {shift}))"
     written = nested(parse_statement(f"out[v, x, n] = {scaled}"), v=batch, x=rows, n=columns)
-    operands = [Buffer("a", "i16", (batch, rows, depth), "in"), Buffer("b", "i16", shape, "in")]
     arguments = (
-        *(reversed(operands) if transposed else operands),
+        *operands,
         Buffer("out", "i16", (batch, rows, columns), "out"),
     )
     body = Alloc(Buffer("S", "i32", (batch, rows, 2 * columns), "scratch"), seq(sums, written))
@@ -293,15 +301,14 @@ def matmul_i16(
 
 def matmul_long(batch: int, rows: int, depth: int, columns: int, transposed: bool = False) -> Program:
     """The same of any depth, with sums of 64 bits; `multiplier` and `shift` are constants."""
-    place, shape = ("db, dn, dk", (batch, columns, depth)) if transposed else ("db, dk, dn", (batch, depth, columns))
+    place, operands = _operands("i16", batch, rows, depth, columns, transposed)
     left = nested(parse_statement("P[cb, cx, ck] = a[cb, cx, ck]"), cb=batch, cx=rows, ck=depth)
     right = nested(parse_statement(f"Q[db, dn, dk] = b[{place}]"), db=batch, dn=columns, dk=depth)
     sums = _total("S[sb, sx, sn]", "P[sb, sx, k] * Q[sb, sn, k]", "k", depth)
     sums = nested(sums, sb=batch, sx=rows, sn=columns)
     result = parse_statement("out[v, x, n] = sat16(scale64(S[v, x, n], multiplier, shift))")
-    operands = [Buffer("a", "i16", (batch, rows, depth), "in"), Buffer("b", "i16", shape, "in")]
     arguments = (
-        *(reversed(operands) if transposed else operands),
+        *operands,
         Buffer("out", "i16", (batch, rows, columns), "out"),
         *(Buffer(name, "i32", (), "const") for name in ("multiplier", "shift")),
     )

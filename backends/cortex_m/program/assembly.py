@@ -125,8 +125,8 @@ def assembled(body: Statement, buffers: Mapping[str, Buffer], pipeline: Pipeline
     rows, code = _side_by_side_loads(made)
     if len(floats) > FLOATS:
         raise RefusedError(f"{len(floats)} floats live in a block, which has {FLOATS} registers for them")
-    fixed = {name: f"%[{name}]" for name in (*uses, *pointers)} | assigned | pairs
-    free = GENERAL - len([name for name in fixed if name not in floats]) + len(pairs) // 2
+    fixed = {name: f"%[{name}]" for name in (*uses, *pointers) if f"{name}_low" not in pairs} | assigned | pairs
+    free = GENERAL - len([name for name in fixed if name not in floats])
     lines, temporaries = _allocated(code, rows, tuple(fixed.items()), free, pipeline)
     return Assembly(
         lines,

@@ -6,7 +6,7 @@ import itertools
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import lru_cache, partial
 
 from tosaic.backends.cortex_m.program.dependences import Dependences
 from tosaic.backends.cortex_m.program.order_timing import Order, OrderTiming
@@ -49,7 +49,7 @@ class IdleSlots:
         self, graph: Dependences, pipeline: Pipeline, iterations: int, allocate: Callable[[Order], Registers]
     ) -> None:
         self.nodes, self.allocate, self.left = graph.nodes, allocate, _EFFORT
-        self.iterations, self.timing = iterations, partial(OrderTiming, graph.nodes, pipeline, iterations)
+        self.timing = lru_cache(maxsize=1)(partial(OrderTiming, graph.nodes, pipeline, iterations))
         lines = [line for node in self.nodes for line in node.decoded]
         self.least = iterations * least_issue_cycles(lines, pipeline)
 
