@@ -56,10 +56,11 @@ from tosaic.backends.cortex_m.kernels.vector_sketch import vector_sketches
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.canonical import guard_change
 from tosaic.backends.cortex_m.program.check import check
+from tosaic.backends.cortex_m.program.guesses import cheapest_first
 from tosaic.backends.cortex_m.program.host import Derive
 from tosaic.backends.cortex_m.program.indexing import IndexedRows
 from tosaic.backends.cortex_m.program.interpret import host_constants, interpreted
-from tosaic.backends.cortex_m.program.kernel import Built, Sketched, cheapest_first
+from tosaic.backends.cortex_m.program.kernel import Built, Sketched
 from tosaic.backends.cortex_m.program.memory import params_of, scratch_bytes
 from tosaic.backends.cortex_m.program.movement import CopyAxis, CopyBox
 from tosaic.backends.cortex_m.program.moves import all_moves, drawn

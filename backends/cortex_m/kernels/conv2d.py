@@ -26,7 +26,8 @@ from tosaic.backends.cortex_m.kernels.sketch_constants import constants_of, epil
 from tosaic.backends.cortex_m.kernels.vector_sketch import IN_PLACE, vector_sketches
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.family import ProgramFamily
-from tosaic.backends.cortex_m.program.kernel import Sketched, cheapest_first
+from tosaic.backends.cortex_m.program.guesses import cheapest_first
+from tosaic.backends.cortex_m.program.kernel import Sketched
 from tosaic.backends.cortex_m.program.sketches.row_numbers import WORDS, FactorTypes
 from tosaic.backends.cortex_m.program.tree import NUMPY
 from tosaic.backends.target import Core

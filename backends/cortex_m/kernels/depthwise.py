@@ -27,7 +27,8 @@ from tosaic.backends.cortex_m.kernels.spatial_tile_sketch import spatial_tile_sk
 from tosaic.backends.cortex_m.kernels.vector_depthwise_sketch import byte_depthwise
 from tosaic.backends.cortex_m.kernels.vector_sketch import vector_sketches
 from tosaic.backends.cortex_m.program.family import VARIANT, ProgramFamily
-from tosaic.backends.cortex_m.program.kernel import Sketched, assignments, cheapest_first
+from tosaic.backends.cortex_m.program.guesses import assignments, cheapest_first
+from tosaic.backends.cortex_m.program.kernel import Sketched
 from tosaic.backends.cortex_m.program.tree import RefusedError
 from tosaic.backends.target import Core
 from tosaic.support.functions import computing_ops

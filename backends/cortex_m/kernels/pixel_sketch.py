@@ -15,7 +15,8 @@ from tosaic.backends.cortex_m.kernels.mve import round_up
 from tosaic.backends.cortex_m.kernels.pixel_walk import pixel_walk
 from tosaic.backends.cortex_m.kernels.vector_conv2d import VectorConv2d, joined_cycles
 from tosaic.backends.cortex_m.program.check import SLACK
-from tosaic.backends.cortex_m.program.kernel import Knobs, assignments
+from tosaic.backends.cortex_m.program.guesses import assignments
+from tosaic.backends.cortex_m.program.kernel import Knobs
 from tosaic.backends.cortex_m.program.sketches.image_strips import ImageStrip
 from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, VECTORS, PixelRows, RowResult
 from tosaic.backends.cortex_m.program.sketches.row_parts import RowPart, SumGroup, row_parts

@@ -11,7 +11,7 @@ from tosaic.backends.cortex_m.kernel import Site
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.program import algorithms
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
-from tosaic.backends.cortex_m.program.kernel import assignments
+from tosaic.backends.cortex_m.program.guesses import assignments
 from tosaic.backends.cortex_m.program.sketches.image_strips import lanes_of
 from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, WORDS, FactorTypes, RowResult
 from tosaic.backends.cortex_m.program.tree import Program

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from tosaic.backends.cortex_m.kernel import STEPS, Algorithm, KernelFamily, KernelSource, Workload
-from tosaic.backends.cortex_m.program.kernel import Sketched, cheapest_first, features_of, of_schedule
+from tosaic.backends.cortex_m.program.guesses import cheapest_first
+from tosaic.backends.cortex_m.program.kernel import Sketched, features_of, of_schedule
 from tosaic.backends.cortex_m.program.schedule import Step, parse_steps, replayed
 from tosaic.backends.target import Core
 from tosaic.support.errors import BackendError, Error

@@ -45,7 +45,9 @@ class Ordered:
 
 
 @lru_cache(maxsize=1024)
-def ordered(block: InstructionBlock, pipeline: Pipeline | None, hoisted: int = 0, iterations: int = 1) -> Ordered:
+def ordered(
+    block: InstructionBlock, pipeline: Pipeline | None, hoisted: int = 0, iterations: int = 1, *, filled: bool = True
+) -> Ordered:
     """List scheduling on the core's timings.
 
     Lifetimes may interlock so that the registers do not hold them. Then fewer vectors live at a time; then each gets
@@ -56,6 +58,7 @@ def ordered(block: InstructionBlock, pipeline: Pipeline | None, hoisted: int = 0
         pipeline: timings; None keeps the order that is given.
         hoisted: how many of the loads that open the iteration are executed one iteration ahead, at most.
         iterations: of the loop; 1 of code that is none.
+        filled: whether single instructions are moved to where nothing issues, which takes most of the time.
 
     Raises:
         BackendError: the vectors do not fit the registers.
@@ -66,7 +69,8 @@ def ordered(block: InstructionBlock, pipeline: Pipeline | None, hoisted: int = 0
         registers_of: dict[Order, Registers] = {}
         lived = dict[str, int]()
         for (most, spare), prefers in itertools.product(_attempts(len(block.vectors)), _PRIORITIES):
-            if (spare or (most == 0 and prefers == _PRIORITIES[0])) and registers_of:
+            enough = spare or (prefers == _PRIORITIES[0] and (most == 0 or not filled))
+            if enough and registers_of:
                 break
             if most and not spare and lived.get(prefers, most) < most:  # the order stays the same
                 continue
@@ -81,8 +85,8 @@ def ordered(block: InstructionBlock, pipeline: Pipeline | None, hoisted: int = 0
             if pipeline is None or (prefers == _PRIORITIES[-1] and len(order) > _WORTH_COMPARING):
                 break
         if registers_of:
-            order, registers = _best(graph, registers_of, pipeline, iterations)
-            entry = _opened(block, pipeline, graph) if block.opening else graph.loads(registers)
+            order, registers = _best(graph, registers_of, pipeline, iterations, filled=filled)
+            entry = _opened(block, pipeline, graph, filled=filled) if block.opening else graph.loads(registers)
             lines = graph.iteration(order, registers)
             last = [line for line, i in zip(lines, order, strict=True) if not graph.nodes[i].ahead]
             return Ordered(tuple(entry), lines, tuple(last))
@@ -92,9 +96,14 @@ def ordered(block: InstructionBlock, pipeline: Pipeline | None, hoisted: int = 0
 
 
 def _best(
-    graph: Dependences, registers_of: Mapping[Order, Registers], pipeline: Pipeline | None, iterations: int
+    graph: Dependences,
+    registers_of: Mapping[Order, Registers],
+    pipeline: Pipeline | None,
+    iterations: int,
+    *,
+    filled: bool,
 ) -> tuple[Order, Registers]:
-    """Of orders with their registers, the best, with what is still idle in it filled."""
+    """Of orders with their registers, the best, with what is still idle in it `filled`."""
     first = next(iter(registers_of.items()))
     if pipeline is None:
         return first
@@ -103,16 +112,17 @@ def _best(
         return loop_cycles(graph.iteration(*found), pipeline, iterations)
 
     best = min(registers_of.items(), key=cycles)
-    if pipeline.issue != "beats":
+    if pipeline.issue != "beats" or not filled:
         return best
     return min(best, IdleSlots(graph, pipeline, iterations, partial(allocated, graph)).filled(*best), key=cycles)
 
 
-def _opened(block: InstructionBlock, pipeline: Pipeline | None, graph: Dependences) -> Sequence[str]:
+def _opened(block: InstructionBlock, pipeline: Pipeline | None, graph: Dependences, *, filled: bool) -> Sequence[str]:
     """The instructions of the opening that are executed before the loop."""
     registers = dict(zip(graph.crossing, block.vectors, strict=False))
     free = block.vectors[len(registers) :]
-    return ordered(InstructionBlock(block.opening, {**block.registers, **registers}, free), pipeline).iteration
+    opening = InstructionBlock(block.opening, {**block.registers, **registers}, free)
+    return ordered(opening, pipeline, filled=filled).iteration
 
 
 def cycles_of(code: Sequence[str], pipeline: Pipeline) -> int:

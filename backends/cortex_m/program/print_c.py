@@ -69,8 +69,11 @@ class Printer:
         cycles: about how many it takes; of a core without timings, its instructions.
     """
 
-    def __init__(self, program: Program, pipeline: Pipeline | None = None, *, baseline: bool = False) -> None:
+    def __init__(
+        self, program: Program, pipeline: Pipeline | None = None, *, baseline: bool = False, filled: bool = True
+    ) -> None:
         self.program, self.body, self.pipeline = program, written_out(program.body), pipeline
+        self.filled = filled
         self.buffers = {b.name: b for b in program.arguments}
         self.buffers |= {b.name: b for b in allocated(self.body)}
         self.scratch = scratch_offsets(program)
@@ -232,7 +235,8 @@ class Printer:
         return self._thumb(thumb(body, self.buffers), "  " * depth) if is_thumb(body) else self._assembly(body, depth)
 
     def _vectors(self, body: Statement, depth: int) -> list[str]:
-        block = vector_block(body, self.buffers, self.pipeline, {n: loop.last for n, loop in self._loops.items()})
+        last = {n: loop.last for n, loop in self._loops.items()}
+        block = vector_block(body, self.buffers, self.pipeline, last, filled=self.filled)
         cost = block.cycles + len(block.pointers.starts)
         self._took(cost, cost)
         lanes, starts = block.pointers.lanes, block.pointers.starts

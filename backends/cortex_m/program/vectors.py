@@ -90,12 +90,18 @@ def has_vectors(body: Statement) -> bool:
 
 
 def vector_block(
-    body: Statement, buffers: Mapping[str, Buffer], pipeline: Pipeline | None, last: Mapping[str, int]
+    body: Statement,
+    buffers: Mapping[str, Buffer],
+    pipeline: Pipeline | None,
+    last: Mapping[str, int],
+    *,
+    filled: bool = True,
 ) -> VectorBlock:
     """The block of a body whose loops are written out, but for a hardware loop.
 
     Args:
         last: the greatest values of the loops around.
+        filled: as of `ordered`.
 
     Raises:
         RefusedError: it takes more registers than there are, or an iteration is too long.
@@ -107,7 +113,7 @@ def vector_block(
     parts = [outer[:at], flat(loop.body) if loop is not None else [], outer[at + 1 :]]
     for count, outside in itertools.product(range(len(NUMBERS), _FEW, -1), (False, True)):
         with suppress(_PressureError):
-            make = partial(_Vectors, parts, loop, buffers, pipeline, NUMBERS[:count], outside=outside)
+            make = partial(_Vectors, parts, loop, buffers, pipeline, NUMBERS[:count], outside=outside, filled=filled)
             block = make()
             found = block.block(last)
             others = [partial(make, several=several) for several in gathers_together(block.parts[1], len(block.free))]
@@ -117,7 +123,7 @@ def vector_block(
                 with suppress(RefusedError):
                     found = min(found, other().block(last), key=attrgetter("cycles"))
             return found
-    return _Vectors(parts, loop, buffers, pipeline, NUMBERS[:_FEW], outside=False).block(last)
+    return _Vectors(parts, loop, buffers, pipeline, NUMBERS[:_FEW], outside=False, filled=filled).block(last)
 
 
 class _Vectors:
@@ -125,6 +131,7 @@ class _Vectors:
 
     Args:
         numbers: the general registers of sums.
+        filled: as of `ordered`.
         outside: whether numbers from outside that stay in all lanes are vectors of C, as general registers are few.
         several: gathers in a row that begin at one pointer.
         by_addresses: whether vectors hold the addresses of gathers, where that reaches.
@@ -139,10 +146,11 @@ class _Vectors:
         numbers: Sequence[str],
         *,
         outside: bool,
+        filled: bool,
         several: int = 1,
         by_addresses: bool = False,
     ) -> None:
-        self.loop, self.buffers, self.pipeline = loop, buffers, pipeline
+        self.loop, self.buffers, self.pipeline, self.filled = loop, buffers, pipeline, filled
         allocs = [s.buffer for part in parts for s in part if isinstance(s, Alloc)]
         if any(b.memory == "scratch" for b in allocs):
             raise RefusedError("a block has no working memory of its own")
@@ -304,7 +312,7 @@ class _Vectors:
         block = InstructionBlock(tuple(body), registers, self.free, tuple(opening))
         if len(opening_loads(block, hoisted)) == hoisted:
             try:
-                found = ordered(block, self.pipeline, hoisted, iterations)
+                found = ordered(block, self.pipeline, hoisted, iterations, filled=self.filled)
             except BackendError as error:
                 raise RefusedError(error.what) from None
             if len(found.entry) >= hoisted:
@@ -343,7 +351,7 @@ class _Vectors:
         ahead = running_ahead(self.parts[1], hoisted, fixed, self.pointers.addresses)
         left = passes_end(self.parts[1][: self.first] if opening else ahead, self.buffers, loop, last)
         found = VectorLoop(given.entry, given.iteration, given.last if left else (), iterations - left)
-        if self.pipeline is None or iterations < 2 or remembers(self.parts[1], self.buffers):
+        if self.pipeline is None or not self.filled or iterations < 2 or remembers(self.parts[1], self.buffers):
             return found
         return running_further_ahead(found, code, partial(self._ordered, iterations=iterations), self.pipeline)
 

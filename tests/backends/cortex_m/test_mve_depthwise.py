@@ -18,7 +18,8 @@ from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.kernel import STEPS, Site
 from tosaic.backends.cortex_m.kernels.depthwise import Depthwise
 from tosaic.backends.cortex_m.kernels.spatial_tile_sketch import SpatialTileSketch
-from tosaic.backends.cortex_m.program.kernel import assigned, assignments, built, cheapest_first
+from tosaic.backends.cortex_m.program.guesses import assignments, cheapest_first
+from tosaic.backends.cortex_m.program.kernel import assigned, built
 from tosaic.backends.cortex_m.program.schedule import print_steps
 from tosaic.backends.cortex_m.program.text import listing
 from tosaic.backends.cortex_m.program.tree import RefusedError

@@ -18,7 +18,8 @@ from tosaic.backends.cortex_m.kernel import Site
 from tosaic.backends.cortex_m.kernels.conv2d import Conv2d
 from tosaic.backends.cortex_m.kernels.strip_sketch import GatheredSketch
 from tosaic.backends.cortex_m.kernels.vector_sketch import IN_PLACE as IN
-from tosaic.backends.cortex_m.program.kernel import Promising, cheapest_first, of_schedule
+from tosaic.backends.cortex_m.program.guesses import cheapest_first
+from tosaic.backends.cortex_m.program.kernel import Promising, of_schedule
 from tosaic.backends.cortex_m.program.schedule import parse_steps, replayed
 from tosaic.backends.cortex_m.program.sketches.tiles import tile_sizes
 from tosaic.backends.cortex_m.program.text import listing

@@ -17,7 +17,7 @@ from tosaic.backends.boards import MPS3_AN547
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.cmsis_nn import LIBRARY, CmsisNn
 from tosaic.backends.cortex_m.kernel import FAMILIES, Site
-from tosaic.backends.cortex_m.program import kernel
+from tosaic.backends.cortex_m.program import guesses, kernel
 from tosaic.backends.cortex_m.program.list_scheduler import ordered
 from tosaic.backends.cortex_m.program.tree import RefusedError
 from tosaic.backends.cortex_m.task import KernelTask
@@ -72,7 +72,7 @@ def test_a_kernel_is_generated_once_as_long_as_somebody_has_it():
 def test_orders_that_do_not_fit_the_registers_hold_no_kernel():
     task = _conv(0)
     schedule = task.default()
-    for caches in (kernel.of_schedule, kernel._outcome, ordered):
+    for caches in (kernel._outcome, ordered):
         caches.cache_clear()
     gc.disable()
     try:
@@ -101,7 +101,7 @@ def test_a_guess_that_fits_the_working_memory_is_made_once(monkeypatch):
     x, y = (g.rescale(g.input((1, 8, 8, 16)), "i32", 1 << 30, 30) for _ in range(2))
     (function,) = functions(g.module(g.requantize(g.binary("add", x, y), "i8", 0.37))).values()
     task, made = KernelTask.of(function, CORTEX_M55), list[str]()
-    monkeypatch.setattr(kernel, "remembered", lambda name, code, material, compute: made.append(name) or compute())
+    monkeypatch.setattr(guesses, "remembered", lambda name, code, material, compute: made.append(name) or compute())
     free = task.at(Site()).default()
     count = len(made)
     assert count and task.at(Site(most_scratch=1 << 20)).default() == free
