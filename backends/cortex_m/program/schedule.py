@@ -32,14 +32,16 @@ class Primitive(ABC):
     Args:
         takes: what the arguments are; the ones behind `optional` may be left out.
             A loop is any `loop`, or one that is `plain` (no step has marked it), a `sum` (it only adds up, one
-            statement) or `sums` (several). Others are `several` (it holds several statements, or a condition),
-            `conditional` (a condition is in it), `copying` (it copies vectors), or `hardware`. A `variable` is that of
-            any loop, or a number that is computed. A buffer is any `buffer`, or one that is `inner` (no input or
+            statement) or `sums` (several). Others are `assigning` (one statement), a `copy`, `copying` (it copies
+            vectors), `several` (it holds several statements, or a condition), `conditional` (a condition is in it),
+            `early` (its last iteration is), `single` (it has one), of `instructions`, `masked` (some of these), or
+            `hardware`. An `alike_loop` has as many iterations; a buffer lives right in one `around`. A `variable` is
+            that of any loop, or a `computed_number`. A buffer is any `buffer`, or one that is `inner` (no input or
             output), `computed` (in scratch memory or registers), or a `constant`. Others are one `alike`, its `own` (in
-            scratch memory), `lone` (one number), or `made` (it lives in a loop).
-            What else there is: a `name` (a new one), a `number`, a `divisor` (of a dimension), `lanes` (of vectors), a
-            `dim`, a `memory`, an `order` (of dimensions: `d102`), a `dtype`, a `rule`, an `op`, an `isa`, a `word` (see
-            `words`).
+            scratch memory), `lone` (one number), `made` (it lives in a loop), or `staged` (in registers, too).
+            What else there is: a `name` (a new one), a `number`, a `divisor` (of a dimension), an `extent` (greater
+            than a loop's), `lanes` (of vectors), a `dim`, a `memory`, `vectors` (registers of some), an `order` (of
+            dimensions: `d102`), a `dtype`, a `rule`, an `op`, an `isa`, a `word` (see `words`).
     """
 
     name: ClassVar[str]
@@ -66,7 +68,7 @@ class Primitive(ABC):
             counts = f"{least}" if not self.optional else f"{least} to {len(self.takes)}"
             raise RefusedError(f"`{self.name}` takes {counts} arguments: {', '.join(self.takes)}")
         for kind, argument in zip(self.takes, arguments, strict=False):
-            if isinstance(argument, int) != (kind in ("number", "divisor", "lanes", "dim")):
+            if isinstance(argument, int) != (kind in ("number", "divisor", "extent", "lanes", "dim")):
                 raise RefusedError(f"`{argument}` is no {kind}")
             if kind == "word" and argument not in self.words:
                 raise RefusedError(f"`{argument}` is none of {', '.join(self.words)}")

@@ -23,7 +23,7 @@ class Extend(Primitive):
     """
 
     name = "extend"
-    takes = ("plain", "number")
+    takes = ("plain", "extent")
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         loop, extent = plain(program.loop(str(arguments[0]))), int(arguments[1])

@@ -85,7 +85,7 @@ class Unmask(Primitive):
     """`unmask(x)`: loads in loop `x` that a mask keeps from lanes read all lanes, as there is memory behind."""
 
     name = "unmask"
-    takes = ("loop",)
+    takes = ("masked",)
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         loop = program.loop(str(arguments[0]))

@@ -26,7 +26,7 @@ class Block(Primitive):
     """`block(k)`: an iteration of a loop is one block of assembly, in which loops are written out."""
 
     name = "block"
-    takes = ("plain",)
+    takes = ("instructions",)
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         loop = plain(program.loop(str(arguments[0])))
@@ -53,7 +53,7 @@ class Words(Primitive):
     """
 
     name = "words"
-    takes = ("plain",)
+    takes = ("copy",)
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         loop = plain(program.loop(str(arguments[0])))
@@ -70,7 +70,7 @@ class HardwareLoop(Primitive):
     """
 
     name = "hardware_loop"
-    takes = ("plain",)
+    takes = ("instructions",)
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         loop = plain(program.loop(str(arguments[0])))

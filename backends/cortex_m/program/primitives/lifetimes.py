@@ -18,7 +18,7 @@ class Expand(Primitive):
     dimension that `n` counts."""
 
     name = "expand"
-    takes = ("own", "plain")
+    takes = ("own", "around")
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         name, loop = str(arguments[0]), plain(program.loop(str(arguments[1])))

@@ -48,7 +48,7 @@ class LineUp(Primitive):
     """
 
     name = "line_up"
-    takes = ("plain", "plain", "made", "made")
+    takes = ("plain", "plain", "staged", "staged")
     optional = 1
 
     def apply(self, program: Program, *arguments: Argument) -> Program:

@@ -255,7 +255,7 @@ class Drop(Primitive):
     """`drop(ky)`: a loop that iterates once is none."""
 
     name = "drop"
-    takes = ("plain",)
+    takes = ("single",)
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         loop = plain(program.loop(str(arguments[0])))

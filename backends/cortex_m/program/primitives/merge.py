@@ -20,7 +20,7 @@ class Merge(Primitive):
     has nothing to do with `x`. `distribute` is the opposite."""
 
     name = "merge"
-    takes = ("plain", "plain")
+    takes = ("plain", "alike_loop")
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         first, second = (plain(program.loop(str(name))) for name in arguments)

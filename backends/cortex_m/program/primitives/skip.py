@@ -43,7 +43,7 @@ class Skip(Primitive):
     """
 
     name = "skip"
-    takes = ("plain", "own", "own")
+    takes = ("early", "own", "own")
     optional = 1
 
     def apply(self, program: Program, *arguments: Argument) -> Program:

@@ -240,7 +240,7 @@ class Unfold(Primitive):
     registers `v0`, `v1` ...; what an iteration alone reads is brought there first."""
 
     name = "unfold"
-    takes = ("plain", "name", "memory")
+    takes = ("assigning", "name", "vectors")
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         loop, name, memory = plain(program.loop(str(arguments[0]))), str(arguments[1]), str(arguments[2])

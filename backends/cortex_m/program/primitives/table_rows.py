@@ -35,7 +35,7 @@ class NarrowedOrder(Primitive):
     """
 
     name = "narrowed_order"
-    takes = ("variable", "constant", "name")
+    takes = ("computed_number", "constant", "name")
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         at, w, place = str(arguments[0]), program.buffer(str(arguments[1])), str(arguments[2])
@@ -72,7 +72,7 @@ class Unpack(Primitive):
     """
 
     name = "unpack"
-    takes = ("plain", "number", "number")
+    takes = ("copy", "number", "number")
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         loop, group, lanes = plain(program.loop(str(arguments[0]))), int(arguments[1]), int(arguments[2])
