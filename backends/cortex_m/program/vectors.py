@@ -174,10 +174,9 @@ class _Vectors:
             self._masked_each()
         lasting = loop is not None or (self.mask and conditions)
         numbers = [name for name in numbers if not lasting or name not in self.taken]
-        self.carry = dict[str, str]()
-        if any(step.instr.row.moves_in_place for part in self.parts for step in part):
-            self.carry = {CARRY: _CARRY}
-            self.taken.add(_CARRY)
+        moves = any(step.instr.row.moves_in_place for part in self.parts for step in part)
+        self.carry = {CARRY: _CARRY} if moves else {}
+        self.taken |= {*self.carry.values()}
         general = GeneralRegisters(self.parts, self.inside, numbers, self.taken)
         self.parts, self.assigned = general.parts, general.found
         self.names = [names_of(part) for part in self.parts]
