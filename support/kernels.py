@@ -20,6 +20,7 @@ def cpu_kernels(nodes: list[Node]) -> list[list[Node]]:
 
     - one op that moves data;
     - a sum, with the rescale that widens what it reads;
+    - a GATHER or SCATTER, with the TILE on the CPU of its indices, of which it alone reads the result;
     - a product of integers, with the transpose on the CPU of its second operand's matrices, of which it alone reads the
       result;
     - another op that is not pointwise, followed by the converters (rescale, clamp, cast) that alone use what stands
@@ -36,8 +37,8 @@ def cpu_kernels(nodes: list[Node]) -> list[list[Node]]:
         group = [node]
         if node.name == "reduce_sum":
             group = [*(widening for widening in node.inputs if _only_widens(widening, group_of)), node]
-        if node.name == "matmul":
-            group = [*(one for one in node.inputs if one in group_of and _is_turned_for(node, one)), node]
+        if not _is_pointwise(node):
+            group = [*(one for one in node.inputs if one in group_of and _is_part_of(node, one)), *group]
         if _is_pointwise(node):
             for producer in sorted(node.inputs, key=lambda each: not _is_masked_by(each, node)):
                 joined = group_of.get(producer)
@@ -120,13 +121,28 @@ def _is_masked_by(product: Node, select: Node) -> bool:
 
 
 def _anchors(node: Node, group: Collection[Node]) -> bool:
-    """Whether a node is the one of its group that is not pointwise: no operand that is turned for that."""
-    return not _is_pointwise(node) and not any(_is_turned_for(user, node) for user in node.users if user in group)
+    """Whether a node is the one of its group that is not pointwise: no operand that this one makes itself."""
+    return not _is_pointwise(node) and not any(_is_part_of(user, node) for user in node.users if user in group)
+
+
+def repeats_indices(tile: ir.Operation, op: ir.Operation) -> bool:
+    """Whether a TILE gives all batches of a GATHER or SCATTER the same indices."""
+    if op.name not in ("tosa.gather", "tosa.scatter") or tile.name != "tosa.tile":
+        return False
+    before, after = shape_of(tile.operands[0]), shape_of(tile.results[0])
+    return op.operands[1] == tile.results[0] and before == (1, after[1])
+
+
+def _is_part_of(node: Node, operand: Node) -> bool:
+    """Whether the kernel of an op makes one of its operands itself, which nothing else reads."""
+    if len(operand.users) != 1 or operand.returned:
+        return False
+    return repeats_indices(operand.op, node.op) or _is_turned_for(node, operand)
 
 
 def _is_turned_for(product: Node, operand: Node) -> bool:
-    """Whether a node turns the matrices of the second operand of a product of integers, and nothing else reads them."""
-    if product.name != "matmul" or operand.name != "transpose" or len(operand.users) != 1 or operand.returned:
+    """Whether a node turns the matrices of the second operand of a product of integers."""
+    if product.name != "matmul" or operand.name != "transpose":
         return False
     second = product.op.operands[1] == operand.op.results[0] != product.op.operands[0]
     return second and _bits(operand) in (8, 16) and ints_of(operand.op, "perms") == (0, 2, 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
@@ -12,9 +11,10 @@ import numpy as np
 from tosaic.backends import reference
 from tosaic.support.errors import BackendError
 from tosaic.support.functions import body_of
+from tosaic.support.kernels import repeats_indices
 from tosaic.support.mlir import element_type, functions, ir, numpy_dtype, parse, shape_of, walk
 from tosaic.support.random_arrays import random_array
-from tosaic.support.values import is_argument
+from tosaic.support.values import is_argument, producer
 
 _SHIFTS = ("tosa.arithmetic_right_shift", "tosa.logical_left_shift", "tosa.logical_right_shift")
 _ENOUGH = 64  # elements: a kernel that rounds every other one wrongly passes with a chance of 2^-64
@@ -130,15 +130,19 @@ def _bounds(main: ir.Operation) -> dict[int, int]:
     """By the number of an argument that indexes a gather or scatter, or shifts: what it must stay below."""
     bounds = {}
     for op in walk(main):
-        if op.name in ("tosa.gather", "tosa.scatter", *_SHIFTS) and is_argument(op.operands[1]):
-            first = op.operands[0]
+        if op.name not in ("tosa.gather", "tosa.scatter", *_SHIFTS):
+            continue
+        first, second, *_ = op.operands
+        tile = producer(second, "tosa.tile")
+        second = tile.operands[0] if tile is not None and repeats_indices(tile, op) else second
+        if is_argument(second):
             bound = 8 * numpy_dtype(element_type(first)).itemsize if op.name in _SHIFTS else shape_of(first)[1]
-            bounds[ir.BlockArgument(op.operands[1]).arg_number] = bound
+            bounds[ir.BlockArgument(second).arg_number] = bound
     return bounds
 
 
 def _below(rng: np.random.Generator, shape: Sequence[int], dtype: np.dtype, bound: int) -> np.ndarray:
-    return rng.permutation(np.resize(np.arange(bound), math.prod(shape))).astype(dtype).reshape(shape)
+    return np.resize(rng.permutation(bound), shape).astype(dtype)
 
 
 def _narrow(rng: np.random.Generator, shape: Sequence[int], dtype: np.dtype) -> np.ndarray:

@@ -12,7 +12,7 @@ from tosaic.passes.place.processors import npu_regions, refusals
 from tosaic.passes.place.rounding import round_twice_on_cpu
 from tosaic.passes.place.turning import turn_in_products_on_cpu
 from tosaic.passes.place.verdicts import Verdict, verdict_of
-from tosaic.passes.place.widening import widen_in_readers, widen_in_regions
+from tosaic.passes.place.widening import repeat_in_readers, widen_in_readers, widen_in_regions
 from tosaic.support.graph import Node, nodes_of
 from tosaic.support.kernels import anchor, cpu_kernels
 from tosaic.support.mlir import ir
@@ -47,6 +47,7 @@ def divide(module: ir.Module, verdict: Verdict, hop_cost: int = HOP_COST) -> Non
         ops_on_npu = widen_in_regions(regions)
         round_twice_on_cpu(module)
         turn_in_products_on_cpu(module)
+        repeat_in_readers(module)
         placed = {node.op: node for node in nodes_of(module)}
         kernels = _on_cpu(placed.values())
         if widen_in_readers(kernels):

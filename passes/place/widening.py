@@ -1,11 +1,12 @@
-"""What several kernels of the core, or regions of the NPU, read in more bits, and widen themselves."""
+"""What several kernels of the core, or regions of the NPU, read and make themselves: wider integers, and indices."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
 from tosaic.passes.integers import rescale_of
-from tosaic.support.graph import Node
+from tosaic.support.graph import Node, nodes_of
+from tosaic.support.kernels import repeats_indices
 from tosaic.support.mlir import ir
 from tosaic.support.tosa_ops import MOVING, POINTWISE
 from tosaic.support.values import bit_width
@@ -32,6 +33,16 @@ def widen_in_readers(kernels: Sequence[Sequence[Node]]) -> bool:
             _copy_for(node, users)
             widened = True
     return widened
+
+
+def repeat_in_readers(module: ir.Module) -> None:
+    """Give each GATHER and SCATTER on the core its own copy of a TILE that repeats its indices."""
+    for node in nodes_of(module):
+        on_core = [user for user in node.users if "tosaic.op" not in user.op.attributes]
+        readers = [user for user in on_core if repeats_indices(node.op, user.op)]
+        alone = len(readers) == len(node.users) and not node.returned
+        for user in readers[alone:] if "tosaic.op" not in node.op.attributes else ():
+            _copy_for(node, [user])
 
 
 def widen_in_regions(regions: Sequence[Sequence[Node]]) -> list[list[ir.Operation]]:

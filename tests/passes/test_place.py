@@ -109,6 +109,32 @@ def test_kernels_widen_themselves_what_several_read():
     assert same(module, placed)
 
 
+@pytest.mark.parametrize(
+    ("verdict", "expected"),
+    [
+        (everything_on_cpu, ["cpu: tile gather", "cpu: tile scatter", "cpu: tile scatter"]),
+        (refusing("tile", "gather"), ["cpu: tile", "cpu: tile gather", "npu: scatter scatter"]),
+    ],
+    ids=["core", "NPU"],
+)
+def test_kernels_repeat_the_indices_of_all_batches_themselves(verdict, expected):
+    graph = Graph()
+    repeated = graph.tile(graph.input((1, 1), "i32"), (4, 1))
+    states, rows = ([graph.input((4, places, 2)) for _ in range(2)] for places in (8, 1))
+    written = [graph.op("scatter", [states[n], repeated, rows[n]], (4, 8, 2), "i8") for n in range(2)]
+    read = graph.op("gather", [written[0], repeated], (4, 1, 2), "i8")
+    placed = place(graph.module(*written, read), verdict, hop_cost=0)
+    assert sorted(contents(placed).values()) == expected
+
+
+def test_other_tiles_of_indices_are_kernels():
+    """Two indices of a row, repeated, name four rows."""
+    graph = Graph()
+    repeated = graph.tile(graph.input((1, 2), "i32"), (1, 2))
+    placed = place(graph.module(graph.op("gather", [graph.input((1, 8, 2)), repeated], (1, 4, 2), "i8")))
+    assert list(contents(placed).values()) == ["cpu: tile", "cpu: gather"]
+
+
 def test_what_is_a_result_too_is_widened_once():
     graph = Graph()
     wide = graph.rescale(graph.input((1, 8)), "i32", 1 << 30, 30, input_zero=3)

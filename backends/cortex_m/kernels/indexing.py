@@ -1,4 +1,7 @@
-"""GATHER and SCATTER of whole rows: these are all that moves, where a result lies over what it changes."""
+"""GATHER and SCATTER of whole rows: these are all that moves, where a result lies over what it changes.
+
+A kernel takes in the TILE that gives all batches the same indices.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ from tosaic.backends.cortex_m.program.indexing import IndexedRows
 from tosaic.backends.cortex_m.program.kernel import Sketched
 from tosaic.backends.cortex_m.program.tree import BYTES
 from tosaic.support.functions import body_of, computing_ops, returned
+from tosaic.support.kernels import repeats_indices
 from tosaic.support.mlir import constant_value, element_type, ir, numpy_dtype, shape_of
 
 
@@ -27,16 +31,19 @@ class _IndexedRows(ProgramFamily):
     op: ClassVar[str]
 
     def match(self, function: ir.Operation) -> Workload | None:
-        ops, arguments = computing_ops(function), list(body_of(function).arguments)
-        if len(ops) != 1 or ops[0].name != self.op or returned(function) != list(ops[0].results):
+        *tiles, op = computing_ops(function)
+        if op.name != self.op or any(not repeats_indices(tile, op) for tile in tiles):
             return None
-        values, indices, *rows = ops[0].operands
+        if returned(function) != list(op.results):
+            return None
+        values, indices, *rows = op.operands
         table, size = constant_value(values), numpy_dtype(element_type(values)).itemsize
-        given = [indices, *rows] if table is not None else [values, indices, *rows]
-        if given != arguments or size not in ELEMENTS or (table is not None and rows):
+        given = [tiles[0].operands[0], values] if tiles else [values, indices]
+        given = [*(each for each in given if table is None or each != values), *rows]
+        if given != list(body_of(function).arguments) or size not in ELEMENTS or (table is not None and rows):
             return None
         (batch, places, width), (_, count) = shape_of(values), shape_of(indices)
-        moved = IndexedRows(batch, places, count, width, ELEMENTS[size])
+        moved = IndexedRows(batch, places, count, width, ELEMENTS[size], bool(tiles))
         constants = {} if table is None else {"w": np.ascontiguousarray(table).view(f"i{size}").reshape(-1)}
         gathered = "" if rows else "in" if table is None else "const"
         return workload(self.name, {"values": gathered, **moved._asdict()}, constants)
@@ -46,12 +53,14 @@ class _IndexedRows(ProgramFamily):
 
     def vector_sketches(self, workload: Workload) -> Mapping[str, Sketched]:
         what = self._what(workload)
-        short = what[0].width * BYTES[what[0].dtype] < VECTOR
-        return {"words": PlainRows(*what)} if short else {"vectors": VectorRows(*what)}
+        box, size = what[0].box(bool(what[1])), BYTES[what[0].dtype]
+        fills = box.touches_neighbors and (not box.run or box.axes[-1].extent * size >= VECTOR)
+        return {"vectors": VectorRows(*what)} if fills else {"words": PlainRows(*what)}
 
     def _what(self, workload: Workload) -> tuple[IndexedRows, str, Mapping[str, np.ndarray]]:
         batch, places, count, width = (number(workload, name) for name in ("batch", "places", "indices", "width"))
-        rows = IndexedRows(batch, places, count, width, str(workload.attributes["dtype"]))
+        dtype, shared = str(workload.attributes["dtype"]), bool(workload.attributes["shared"])
+        rows = IndexedRows(batch, places, count, width, dtype, shared)
         return rows, str(workload.attributes["values"]), workload.constants
 
 

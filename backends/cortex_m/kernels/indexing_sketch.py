@@ -7,18 +7,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tosaic.backends.cortex_m.kernels.movement_sketch import cost_of_boxes, knobs_of_boxes, moved_box
 from tosaic.backends.cortex_m.program.copied_rows import TOGETHER
 from tosaic.backends.cortex_m.program.indexing import COPIED, MOVED_ROW, IndexedRows, gathered, scattered
 from tosaic.backends.cortex_m.program.kernel import Knobs
-from tosaic.backends.cortex_m.program.sketches.movement import MovedBox, moved, written_out
-from tosaic.backends.cortex_m.program.tree import BYTES, REGISTERS, Program, RefusedError
+from tosaic.backends.cortex_m.program.movement import CopyBox, loops_of_box
+from tosaic.backends.cortex_m.program.sketches.movement import moved, written_out
+from tosaic.backends.cortex_m.program.tree import BYTES, Program, RefusedError
 from tosaic.backends.target import Core
 from tosaic.tuner.space import Choice
 
-_ROW = f"b{MOVED_ROW}a"
-"""The loop over a row."""
 _WRITTEN_OUT = (16, 8, 1)
-_UNROLLED = (1, 2, 4)
 
 
 @dataclass(frozen=True)
@@ -36,6 +35,16 @@ class _IndexedMove:
     def program(self) -> Program:
         return gathered(self.rows, self.values) if self.values else scattered(self.rows)
 
+    @property
+    def box(self) -> CopyBox:
+        """What moves by one index."""
+        return self.rows.box(bool(self.values))
+
+    @property
+    def loops(self) -> list[str]:
+        """The loops over that."""
+        return loops_of_box(MOVED_ROW, self.box)
+
     def copied(self) -> Iterator[str]:
         """The step of what a SCATTER does not change."""
         if not self.values and self.rows.values * BYTES[self.rows.dtype] >= TOGETHER:
@@ -50,14 +59,15 @@ class PlainRows(_IndexedMove):
         return {"unroll": _WRITTEN_OUT if core.baseline else (1,)}
 
     def steps(self, knobs: Knobs) -> Iterator[str]:
-        count, width = int(knobs["unroll"]), self.rows.width
+        count = int(knobs["unroll"])
         yield from self.copied()
-        if count >= width and width > 1:
-            yield from written_out(_ROW, width, count)
+        row = self.box.axes[-1] if self.box.run and self.box.axes else None
+        if row and count >= row.extent:
+            yield from written_out(self.loops[-1], row.extent, count)
         elif count > 1:
-            raise RefusedError(f"a row of {width} is not written out")
-        elif width * BYTES[self.rows.dtype] >= TOGETHER:
-            yield f"words({_ROW})"
+            raise RefusedError(f"no row of {self.rows.width} is written out")
+        elif row and row.extent * BYTES[self.rows.dtype] >= TOGETHER:
+            yield f"words({self.loops[-1]})"
 
     def cost(self, knobs: Knobs) -> float:
         return _WRITTEN_OUT.index(int(knobs["unroll"])) / 4
@@ -67,26 +77,12 @@ class VectorRows(_IndexedMove):
     """On cores with vectors; see `sketches.movement`."""
 
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
-        """The numbers that are open: `unroll`, vectors in an iteration of a loop over many, and `ahead`, loads that run
-        an iteration ahead."""
-        return {"unroll": _UNROLLED, "ahead": (1, 0)}
+        return knobs_of_boxes((self.box,))
 
     def steps(self, knobs: Knobs) -> Iterator[str]:
         yield from self.copied()
-        row = MovedBox(
-            MOVED_ROW,
-            (_ROW,),
-            (self.rows.width,),
-            _ROW,
-            "w" if self.values else "rows",
-            "",
-            REGISTERS["q"] // BYTES[self.rows.dtype],
-            self.rows.dtype,
-            0,
-            int(knobs["unroll"]),
-            int(knobs["ahead"]),
-        )
-        yield from moved(row)
+        source = "w" if self.values else "rows"
+        yield from moved(moved_box(MOVED_ROW, self.box, source, self.rows.dtype, knobs))
 
     def cost(self, knobs: Knobs) -> float:
-        return _UNROLLED.index(int(knobs["unroll"])) / 4 + (int(knobs["ahead"]) == 0)
+        return cost_of_boxes(knobs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -100,54 +100,17 @@ class VectorMovement(_Movement):
     """On cores with vectors; see `sketches.movement`."""
 
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
-        """The numbers that are open: `unroll`, vectors in an iteration of a loop over many, and `ahead`, loads that run
-        an iteration ahead.
-
-        Where a box has no neighbors on both sides, `walk`: `scatter` reads vectors, `gather` writes them; and `strip`,
-        elements along these vectors that all other loops of the box move before the next ones, 0 for all of them.
-        """
-        found: dict[str, tuple[Choice, ...]] = {"unroll": _UNROLLED, "ahead": (1, 2, 0)}
-        crossing = [box for box in self.boxes if not box.run]
-        if crossing:
-            strips = (n for n in _STRIPS if any(n < axis.extent for box in crossing for axis in box.axes))
-            found |= {"walk": _WALKS, "strip": (0, *strips)}
-        return found
+        return knobs_of_boxes(self.boxes)
 
     def steps(self, knobs: Knobs) -> Iterator[str]:
         yield from self.placed()
         for number, box in enumerate(self.boxes):
-            if any(axis.result == 1 or (axis.source == 1 and box.argument is not None) for axis in box.axes):
-                yield from moved(self._moved(number, box, knobs))
+            if box.touches_neighbors:
+                source = FILL if box.argument is None else f"a{box.argument}"
+                yield from moved(moved_box(number, box, source, self.dtype, knobs))
 
     def cost(self, knobs: Knobs) -> float:
-        gathers, strips = knobs.get("walk") == "gather", int(knobs.get("strip", 0)) > 0
-        beside = _UNROLLED.index(int(knobs["unroll"])) + abs(int(knobs["ahead"]) - 1)
-        return gathers / 8 + strips + beside / 4
-
-    def _moved(self, number: int, box: CopyBox, knobs: Knobs) -> MovedBox:
-        names, size, crosses = loops_of_box(number, box), BYTES[self.dtype], not box.run
-        read, written = (next((axis for axis in box.axes if of(axis) == 1), None) for of in (_source, _result))
-        scatters = crosses and read is not None and (written is None or knobs["walk"] == "scatter")
-        along = read if scatters else written
-        assert along is not None, "an op reads or writes neighbors"
-        filled = box.argument is None or along.source == 0
-        apart = 1 if filled or not crosses else along.result if scatters else along.source
-        width = next(n for n in (1, 2, 4) if n >= size and (n == 4 or (16 // n - 1) * apart * size < 1 << 8 * n))
-        strip = int(knobs["strip"]) if crosses else 0
-        source = FILL if box.argument is None else f"a{box.argument}"
-        return MovedBox(
-            number,
-            tuple(names),
-            tuple(axis.extent for axis in box.axes),
-            names[box.axes.index(along)],
-            "out" if filled or (crosses and not scatters) else source,
-            source if filled else "",
-            REGISTERS["q"] // width,
-            f"i{8 * width}",
-            strip if strip < along.extent else 0,
-            int(knobs["unroll"]),
-            int(knobs["ahead"]),
-        )
+        return cost_of_boxes(knobs)
 
 
 class InterleavedMovement(_Movement):
@@ -179,6 +142,54 @@ class InterleavedMovement(_Movement):
         found = InterleavedPlanes(over, planes, along.extent, across.extent, self.dtype)
         fills = found.extent % found.lanes == 0 and len(found.runs) > 1
         return found if fills and found.planes <= _FEW else None
+
+
+def knobs_of_boxes(boxes: Sequence[CopyBox]) -> dict[str, tuple[Choice, ...]]:
+    """The numbers that are open: `unroll`, vectors in an iteration of a loop over many, and `ahead`, loads that run
+    an iteration ahead.
+
+    Where a box has no neighbors on both sides, `walk`: `scatter` reads vectors, `gather` writes them; and `strip`,
+    elements along these vectors that all other loops of the box move before the next ones, 0 for all of them.
+    """
+    found: dict[str, tuple[Choice, ...]] = {"unroll": _UNROLLED, "ahead": (1, 2, 0)}
+    crossing = [box for box in boxes if not box.run]
+    if crossing:
+        strips = (n for n in _STRIPS if any(n < axis.extent for box in crossing for axis in box.axes))
+        found |= {"walk": _WALKS, "strip": (0, *strips)}
+    return found
+
+
+def cost_of_boxes(knobs: Knobs) -> float:
+    """What numbers of boxes cost beside others."""
+    gathers, strips = knobs.get("walk") == "gather", int(knobs.get("strip", 0)) > 0
+    beside = _UNROLLED.index(int(knobs["unroll"])) + abs(int(knobs["ahead"]) - 1)
+    return gathers / 8 + strips + beside / 4
+
+
+def moved_box(number: int, box: CopyBox, source: str, dtype: str, knobs: Knobs) -> MovedBox:
+    """A box on its way from a buffer."""
+    names, size, crosses = loops_of_box(number, box), BYTES[dtype], not box.run
+    read, written = (next((axis for axis in box.axes if of(axis) == 1), None) for of in (_source, _result))
+    scatters = crosses and read is not None and (written is None or knobs["walk"] == "scatter")
+    along = read if scatters else written
+    assert along is not None, "an op reads or writes neighbors"
+    filled = box.argument is None or along.source == 0
+    apart = 1 if filled or not crosses else along.result if scatters else along.source
+    width = next(n for n in (1, 2, 4) if n >= size and (n == 4 or (16 // n - 1) * apart * size < 1 << 8 * n))
+    strip = int(knobs["strip"]) if crosses else 0
+    return MovedBox(
+        number,
+        tuple(names),
+        tuple(axis.extent for axis in box.axes),
+        names[box.axes.index(along)],
+        "out" if filled or (crosses and not scatters) else source,
+        source if filled else "",
+        REGISTERS["q"] // width,
+        f"i{8 * width}",
+        strip if strip < along.extent else 0,
+        int(knobs["unroll"]),
+        int(knobs["ahead"]),
+    )
 
 
 def _source(axis: CopyAxis) -> int:

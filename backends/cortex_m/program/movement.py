@@ -57,6 +57,11 @@ class CopyBox:
         return not self.axes or self.argument is None or self.axes[-1].source == self.axes[-1].result == 1
 
     @property
+    def touches_neighbors(self) -> bool:
+        """Whether neighbors are read, or written."""
+        return any(axis.result == 1 or (axis.source == 1 and self.argument is not None) for axis in self.axes)
+
+    @property
     def elements(self) -> int:
         return math.prod(axis.extent for axis in self.axes)
 
@@ -71,16 +76,22 @@ def movement(boxes: Sequence[CopyBox], sizes: Sequence[int], size: int, dtype: s
     arguments.append(Buffer("out", dtype, (size,), "out"))
     parts = []
     for number, box in enumerate(boxes):
-        names, source, result = loops_of_box(number, box), Affine.of(box.source), Affine.of(box.result)
-        for name, axis in zip(names, box.axes, strict=True):
-            source, result = source + Affine.of(name) * axis.source, result + Affine.of(name) * axis.result
+        source, result, extents = places_of_box(number, box)
         value = Access(FILL) if box.argument is None else Access(f"a{box.argument}", (source,))
-        extents = {name: axis.extent for name, axis in zip(names, box.axes, strict=True)}
-        parts.append(nested(Assign(Access("out", (result,)), value), **{f"b{number}": 1, **extents}))
+        parts.append(nested(Assign(Access("out", (result,)), value), **extents))
     body = seq(*parts)
     if fill is not None:
         body = Alloc(Buffer(FILL, "i32", (), "scratch"), seq(Assign(Access(FILL), fill), body))
     return Program(tuple(arguments), body)
+
+
+def places_of_box(number: int, box: CopyBox) -> tuple[Affine, Affine, dict[str, int]]:
+    """Where an element of a box is read and written, and the extents of the loops around it, outermost first."""
+    source, result, extents = Affine.of(box.source), Affine.of(box.result), {f"b{number}": 1}
+    for name, axis in zip(loops_of_box(number, box), box.axes, strict=True):
+        source, result = source + Affine.of(name) * axis.source, result + Affine.of(name) * axis.result
+        extents[name] = axis.extent
+    return source, result, extents
 
 
 def loops_of_box(number: int, box: CopyBox) -> list[str]:

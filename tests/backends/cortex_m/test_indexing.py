@@ -47,6 +47,21 @@ def gather(places: int, width: int, kind: str, core: Core = CORE, table: np.ndar
     return KernelTask.of(functions(module)["main"], core, ("gather",))
 
 
+def tiled(op: str, batch: int, places: int, width: int, count: int, kind: str, core: Core = CORE) -> KernelTask:
+    """Rows of indices that all batches share."""
+    values, rows = (f"tensor<{batch}x{extent}x{width}x{kind}>" for extent in (places, count))
+    i = f"tensor<1x{count}xi32>"
+    given, out = (f", %r: {rows}", values) if op == "scatter" else ("", rows)
+    taken, types = (", %r", f", {rows}") if op == "scatter" else ("", "")
+    module = parse(f"""func.func @main(%i: {i}, %x: {values}{given}) -> {out} {{
+      %s = tosa.const_shape {{values = dense<[{batch}, 1]> : tensor<2xindex>}} : () -> !tosa.shape<2>
+      %t = tosa.tile %i, %s : ({i}, !tosa.shape<2>) -> tensor<{batch}x{count}xi32>
+      %y = tosa.{op} %x, %t{taken} : ({values}, tensor<{batch}x{count}xi32>{types}) -> {out}
+      return %y : {out}
+    }}""")
+    return KernelTask.of(functions(module)["main"], core, (op,))
+
+
 def drawn(places: int, width: int, kind: type) -> tuple[np.ndarray, np.ndarray]:
     """Values, and rows."""
     rng = np.random.default_rng(0)
@@ -82,6 +97,33 @@ def test_rows_are_read(is_table, bench, tmp_path):
         given = [indices] if is_table else [values, indices]
         cases += [Case(task.generate(s), given, [expected], str(s)) for s in task.space.schedules()]
     assert [found for found in run_cases(cases, tmp_path, bench=bench) if not found.exact or not found.inside] == []
+
+
+@BENCHES
+@pytest.mark.parametrize("op", ["gather", "scatter"])
+def test_batches_share_indices(op, bench, tmp_path):
+    cases, rng = [], np.random.default_rng(1)
+    shapes = [(32, 512, 1, np.int8), (5, 9, 3, np.int16), (6, 40, 1, np.int32), (4, 20, 8, np.int8)]
+    shapes += [(3, 5, 70, np.int8), (4, 5, 16, np.int8)]
+    given = [(shape, [shape[1] - 1]) for shape in shapes] + [(shape, [shape[1] - 1, 1]) for shape in shapes]
+    given += [(shape, [-1, 2]) for shape in shapes if op == "scatter"]
+    for (batch, places, width, kind), indices in given:
+        values = rng.integers(-100, 100, (batch, places, width)).astype(kind)
+        rows = rng.integers(-100, 100, (batch, len(indices), width)).astype(kind)
+        written, there = values.copy(), [n for n, place in enumerate(indices) if place >= 0]
+        written[:, [indices[n] for n in there]] = rows[:, there]
+        task = tiled(op, batch, places, width, len(indices), f"i{8 * values.itemsize}", bench.core)
+        inputs = [np.array([indices], np.int32), values, *([rows] if op == "scatter" else [])]
+        expected = written if op == "scatter" else values[:, indices]
+        cases += [Case(task.generate(s), inputs, [expected], str(s)) for s in task.space.schedules()]
+    assert [found for found in run_cases(cases, tmp_path, bench=bench) if not found.exact or not found.inside] == []
+
+
+def test_a_column_is_scattered_by_vectors():
+    task = tiled("scatter", 32, 512, 1, 1, "i8")
+    source = task.generate(task.default())
+    assert source.in_place == (Overlap(1, 0),)
+    assert source.text.count("vstrb.16") == 4
 
 
 @BENCHES
