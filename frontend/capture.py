@@ -29,7 +29,7 @@ from tosaic.frontend.python_file import call, is_function
 from tosaic.frontend.samples import as_sample, check_sample, read_samples
 from tosaic.frontend.sizes import refuse_large_tensors
 from tosaic.frontend.state import State, in_turn, take_states
-from tosaic.frontend.state_layouts import by_columns
+from tosaic.frontend.state_layouts import as_read
 from tosaic.frontend.torchao_weights import take_torchao_weights
 from tosaic.frontend.unsigned import as_floats, as_signed, take_bytes, take_stored
 from tosaic.support.errors import Advice, ModelError
@@ -143,7 +143,7 @@ def capture(
     if states:
         _check_placeholders(program)
         program = decomposed(program)
-        states = by_columns(program, states) if columns else states
+        states = as_read(program, states, columns)
         examples = in_turn(program, states, [examples])[0]
     seen = in_turn(program, states, batches) if states else tuple(batches)
     return Capture(name, program, examples, seen, names, states, tuple(images), advice, methods)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 
-from tosaic.support.attributes import ints_of
+from tosaic.support.attributes import int_of, ints_of
 from tosaic.support.graph import Node, is_convex
-from tosaic.support.mlir import element_type, ir, shape_of
+from tosaic.support.mlir import constant_value, element_type, ir, shape_of
 from tosaic.support.tosa_ops import CONVERTING, MOVING, POINTWISE
 from tosaic.support.values import bit_width
 
+FEWEST_IN_A_PIECE = 16
+"""Elements of what moves within a tensor piece by piece, so that vectors may hold them."""
 _CONVERTERS = CONVERTING | {"tosa.clamp"}
 
 
@@ -18,7 +21,7 @@ def cpu_kernels(nodes: list[Node]) -> list[list[Node]]:
 
     A kernel is one of these:
 
-    - one op that moves data;
+    - one op that moves data, a CONCAT with what it alone reads of SLICEs on the CPU;
     - a sum, with the rescale that widens what it reads;
     - a GATHER or SCATTER, with the TILE on the CPU of its indices, of which it alone reads the result;
     - a product of integers, with the transpose on the CPU of its second operand's matrices, of which it alone reads the
@@ -137,7 +140,20 @@ def _is_part_of(node: Node, operand: Node) -> bool:
     """Whether the kernel of an op makes one of its operands itself, which nothing else reads."""
     if len(operand.users) != 1 or operand.returned:
         return False
-    return repeats_indices(operand.op, node.op) or _is_turned_for(node, operand)
+    return _is_cut_for(node, operand) or repeats_indices(operand.op, node.op) or _is_turned_for(node, operand)
+
+
+def _is_cut_for(joined: Node, part: Node) -> bool:
+    """Whether a node cuts out a part of a CONCAT, which is moved as one piece, and towards the beginning, where the
+    result is as large as what it is cut out of: so it may lie there. Else the cut leaves room for the result."""
+    if joined.name != "concat" or part.name != "slice":
+        return False
+    shape, axis, begin = shape_of(part.op.operands[0]), int_of(joined.op, "axis"), constant_value(part.op.operands[1])
+    if shape != shape_of(joined.op.results[0]):
+        return True
+    is_first = joined.op.operands[0] == part.op.results[0]
+    pieces, width = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
+    return is_first and begin is not None and begin[axis] > 0 and pieces == 1 and width >= FEWEST_IN_A_PIECE
 
 
 def _is_turned_for(product: Node, operand: Node) -> bool:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tosaic.support.functions import body_of, extract, inputs_of, operands_of
+from tosaic.support.functions import body_of, extract, inputs_of, number_of_states, operands_of, returned
 from tosaic.support.graph import Node
 from tosaic.support.mlir import functions, ir
 from tosaic.support.tosa_ops import is_constant
@@ -32,13 +32,15 @@ def outline(module: ir.Module, groups: Sequence[Group]) -> None:
 
     Afterwards `main` holds constants, reshapes and calls, ordered by their operands.
     """
-    block = body_of(functions(module)["main"])
+    main = functions(module)["main"]
+    block = body_of(main)
     for group in groups:
         _outline_one(module, group)
     for op in block.operations:
         if "tosaic.reason" in op.attributes:
             del op.attributes["tosaic.reason"]
     _sort(block)
+    _change_states_last(main)
     _drop_unused_constants(block)
 
 
@@ -77,6 +79,37 @@ def _sort(block: ir.Block) -> None:
                 waiting.append(op)
         assert len(waiting) < len(pending), "a group is not convex"
         pending = waiting
+
+
+def _change_states_last(main: ir.Operation) -> None:
+    """Let calls that change a state follow all that read what it was, where nothing else reads what it becomes: so the
+    new value may lie where the old one does."""
+    arguments, results, count = list(body_of(main).arguments), returned(main), number_of_states(main)
+    for old, new in zip(arguments[len(arguments) - count :], results[len(results) - count :], strict=True):
+        changes, readers = [*_views_of(new)], _readers(old)
+        if not changes or changes[-1] not in readers or any(len(users(op.results[0])) > 1 for op in changes):
+            continue
+        order = {op.operation: number for number, op in enumerate(body_of(main).operations)}
+        last = max(readers, key=order.__getitem__)
+        for op in changes if last != changes[-1] else ():
+            op.move_after(last)
+
+
+def _views_of(value: ir.Value) -> Iterator[ir.Operation]:
+    """The reshapes behind what makes a value, and that, the last first; none of an argument."""
+    while (op := producer(value)) is not None:
+        yield op
+        if op.name != "tosa.reshape":
+            return
+        value = op.operands[0]
+
+
+def _readers(value: ir.Value) -> list[ir.Operation]:
+    """What reads a value, or a view of it."""
+    found = []
+    for user in users(value):
+        found += _readers(user.results[0]) if user.name == "tosa.reshape" else [user]
+    return found
 
 
 def _drop_unused_constants(block: ir.Block) -> None:

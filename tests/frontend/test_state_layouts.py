@@ -1,4 +1,4 @@
-"""What a product reads column by column is kept so, and is the same model."""
+"""What a product reads column by column, or a convolution channel by channel, is kept so, and is the same model."""
 
 from __future__ import annotations
 
@@ -105,3 +105,75 @@ def test_methods_share_what_lies_by_columns():
         np.testing.assert_allclose(first, net(*sample["several"]), rtol=1e-6)
         np.testing.assert_allclose(second, net(*sample["single"]), rtol=1e-6)
         assert np.array_equal(kept, net.values.transpose(-1, -2))
+
+
+class Streaming(nn.Module):
+    """Frames that a convolution reads, of which the first are dropped behind it."""
+
+    past: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.filter = nn.Conv1d(3, 3, 3, dilation=2)
+        self.register_buffer("past", torch.arange(12.0).reshape(1, 3, 4) / 12)
+
+    def forward(self, x: Tensor) -> Tensor:
+        seen = torch.cat([self.past, x], -1)
+        self.past.copy_(seen[:, :, 1:])
+        return self.filter(seen)
+
+
+class DroppedBefore(Streaming):
+    def forward(self, x: Tensor) -> Tensor:
+        self.past.copy_(torch.cat([self.past[:, :, 1:], x], 2))
+        return self.filter(torch.cat([self.past, x], 2))
+
+
+class OfImages(Streaming):
+    def __init__(self) -> None:
+        super().__init__()
+        self.filter = nn.Conv2d(3, 3, (2, 3))
+        self.register_buffer("past", torch.arange(24.0).reshape(1, 3, 1, 8) / 24)
+
+    def forward(self, x: Tensor) -> Tensor:
+        seen = torch.cat([self.past, torch.cat([x, x + 1, x.expand(1, 3, 6)], 2)[:, :, None]], 2)
+        self.past.copy_(seen[:, :, 1:])
+        return self.filter(seen)
+
+
+class AlsoSummed(Streaming):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + self.past.sum()
+
+
+class AlsoGiven(Streaming):
+    def forward(self, x: Tensor) -> Tensor:
+        super().forward(x)
+        return self.past
+
+
+class Added(Streaming):
+    def forward(self, x: Tensor) -> Tensor:
+        self.past.copy_(self.past + x)
+        return self.filter(torch.cat([self.past, x], 2))
+
+
+def frames() -> list[tuple[Tensor, ...]]:
+    generator = torch.Generator().manual_seed(2)
+    return [(torch.randn(1, 3, 1, generator=generator),) for _ in range(6)]
+
+
+@pytest.mark.parametrize("model", [Streaming, DroppedBefore, OfImages])
+def test_what_convolutions_read_has_its_channels_last(model):
+    net, captured = model(), capture(model(), frames(), frames()[0])
+    (state,), order = captured.states, (0, *range(2, net.past.ndim), 1)
+    assert torch.equal(state.initial, net.past.permute(order)) and state.initial.is_contiguous()
+    for sample, (found, kept) in zip(frames(), run_float_on(captured, captured.calibration), strict=True):
+        np.testing.assert_allclose(found, net(*sample).detach(), rtol=1e-5, atol=1e-6)
+        assert np.array_equal(kept, net.past.permute(order))
+
+
+@pytest.mark.parametrize("model", [AlsoSummed, AlsoGiven, Added])
+def test_what_others_read_too_has_its_channels_where_they_are(model):
+    assert capture(model(), frames(), frames()[0]).states[0].initial.shape == model().past.shape

@@ -11,7 +11,7 @@ from tosaic.passes.place.place import HOP_COST, divide, refuse
 from tosaic.passes.place.verdicts import Verdict, everything_on_cpu
 from tosaic.support.attributes import int_of, ints_of
 from tosaic.support.errors import PassError
-from tosaic.support.functions import body_of, functions_on
+from tosaic.support.functions import body_of, callee_of, computing_ops, functions_on, note_states
 from tosaic.support.mlir import copy_of, element_type, functions, ir, parse, shape_of, walk
 from tosaic.support.values import users
 
@@ -133,6 +133,38 @@ def test_other_tiles_of_indices_are_kernels():
     repeated = graph.tile(graph.input((1, 2), "i32"), (1, 2))
     placed = place(graph.module(graph.op("gather", [graph.input((1, 8, 2)), repeated], (1, 4, 2), "i8")))
     assert list(contents(placed).values()) == ["cpu: tile", "cpu: gather"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "begin", "joined"),
+    [
+        ((1, 5, 16), 1, True),  # frames of a vector move up
+        ((1, 5, 3), 1, False),  # frames of less
+        ((2, 5, 16), 1, False),  # frames of two
+        ((1, 5, 16), 0, False),  # nothing moves
+        ((1, 9, 3), 2, True),  # what is cut out of something larger
+    ],
+)
+def test_a_cut_joins_what_it_is_put_into_where_both_may_lie_in_one_place(shape, begin, joined):
+    graph = Graph()
+    part = graph.slice(graph.input(shape), (0, begin, 0), (shape[0], 4, shape[2]))
+    module = graph.module(graph.concat([part, graph.input((shape[0], 1, shape[2]))], 1))
+    placed = place(module)
+    assert list(contents(placed).values()) == (["cpu: slice concat"] if joined else ["cpu: slice", "cpu: concat"])
+    assert same(module, placed)
+
+
+def test_states_change_when_all_have_read_them():
+    graph = Graph()
+    x, past = graph.input((1, 1, 16)), graph.input((1, 4, 16))
+    moved = graph.concat([graph.slice(past, (0, 1, 0), (1, 3, 16)), x], 1)
+    first = graph.unary("reverse", graph.reshape(past, (4, 16)), axis=1)
+    module = graph.module(first, moved)
+    for states, order in ((0, ["cpu_0_concat", "cpu_1_reverse"]), (1, ["cpu_1_reverse", "cpu_0_concat"])):
+        note_states(module, states)
+        placed = place(module)
+        calls = [callee_of(op) for op in computing_ops(functions(placed)["main"]) if op.name == "func.call"]
+        assert calls == order
 
 
 def test_what_is_a_result_too_is_widened_once():

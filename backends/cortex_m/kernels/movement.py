@@ -18,6 +18,7 @@ from tosaic.support.attributes import int_of, ints_of
 from tosaic.support.functions import body_of, computing_ops, returned
 from tosaic.support.mlir import constant_value, element_type, ir, numpy_dtype, shape_of
 from tosaic.support.tosa_ops import data_operands
+from tosaic.support.values import producer
 
 _OPS = ("tosa.transpose", "tosa.slice", "tosa.pad", "tosa.concat", "tosa.tile")
 ELEMENTS = {1: "i8", 2: "i16", 4: "i32"}
@@ -26,15 +27,17 @@ ELEMENTS = {1: "i8", 2: "i16", 4: "i32"}
 
 @FAMILIES.register
 class Movement(ProgramFamily):
-    """One op that only moves elements of one, two or four bytes."""
+    """One op that only moves elements of one, two or four bytes; a CONCAT may have SLICEs for parts."""
 
     name = "movement"
 
     def match(self, function: ir.Operation) -> Workload | None:
         ops, arguments = computing_ops(function), list(body_of(function).arguments)
-        if len(ops) != 1 or ops[0].name not in _OPS or returned(function) != list(ops[0].results):
+        *slices, op = ops
+        if op.name not in _OPS or returned(function) != list(op.results):
             return None
-        (op,) = ops
+        if any(op.name != "tosa.concat" or cut.name != "tosa.slice" for cut in slices):
+            return None
         width = numpy_dtype(element_type(op.results[0])).itemsize
         boxes = _boxes(op, arguments)
         if width not in ELEMENTS or not boxes:
@@ -72,6 +75,8 @@ def _strides(shape: Sequence[int]) -> list[int]:
 
 def _boxes(op: ir.Operation, arguments: Sequence[ir.Value]) -> list[CopyBox]:
     """The boxes of an op; none where an operand that should be a constant or an argument is not."""
+    if op.name == "tosa.concat":
+        return _concatenation(op, arguments)
     data = data_operands(op)
     if any(value not in arguments for value in data):
         return []
@@ -83,15 +88,12 @@ def _boxes(op: ir.Operation, arguments: Sequence[ir.Value]) -> list[CopyBox]:
     if op.name == "tosa.transpose":
         axes = [CopyAxis(shape[i], sources[p], targets[i]) for i, p in enumerate(ints_of(op, "perms"))]
         return [CopyBox.of(first, 0, 0, axes)]
-    if op.name == "tosa.concat":
-        return _concatenation(op, data, arguments)
     amounts = constant_value(op.operands[1])
     if amounts is None:
         return []
     numbers = [int(n) for n in amounts.reshape(-1)]
     if op.name == "tosa.slice":
-        start = sum(n * stride for n, stride in zip(numbers, sources, strict=True))
-        return [CopyBox.of(first, start, 0, list(map(CopyAxis, shape, sources, targets)))]
+        return [CopyBox.of(first, _start(op), 0, list(map(CopyAxis, shape, sources, targets)))]
     if op.name == "tosa.tile":
         repeats = [CopyAxis(n, 0, extent * to) for n, extent, to in zip(numbers, extents, targets, strict=True)]
         return [CopyBox.of(first, 0, 0, [*repeats, *map(CopyAxis, extents, sources, targets)])]
@@ -100,15 +102,27 @@ def _boxes(op: ir.Operation, arguments: Sequence[ir.Value]) -> list[CopyBox]:
     return _padding(first, extents, numbers, shape)
 
 
-def _concatenation(op: ir.Operation, data: Sequence[ir.Value], arguments: Sequence[ir.Value]) -> list[CopyBox]:
+def _concatenation(op: ir.Operation, arguments: Sequence[ir.Value]) -> list[CopyBox]:
     axis, targets = int_of(op, "axis"), _strides(shape_of(op.results[0]))
     boxes, at = [], 0
-    for value in data:
-        extents = shape_of(value)
-        axes = list(map(CopyAxis, extents, _strides(extents), targets))
-        boxes.append(CopyBox.of(list(arguments).index(value), 0, at * targets[axis], axes))
-        at += extents[axis]
+    for value in data_operands(op):
+        cut = producer(value, "tosa.slice")
+        source = value if cut is None else cut.operands[0]
+        if source not in arguments:
+            return []
+        axes = list(map(CopyAxis, shape_of(value), _strides(shape_of(source)), targets))
+        start = 0 if cut is None else _start(cut)
+        box = CopyBox.of(list(arguments).index(source), start, at * targets[axis], axes)
+        boxes.append(box.in_steps() if shape_of(source) == shape_of(op.results[0]) else box)
+        at += shape_of(value)[axis]
     return boxes
+
+
+def _start(op: ir.Operation) -> int:
+    """The element of what a SLICE reads that it begins at."""
+    begin = constant_value(op.operands[1])
+    assert begin is not None, "a slice begins at constants"
+    return sum(int(n) * stride for n, stride in zip(begin.reshape(-1), _strides(shape_of(op.operands[0])), strict=True))
 
 
 def _padding(argument: int, extents: Sequence[int], amounts: Sequence[int], shape: Sequence[int]) -> list[CopyBox]:

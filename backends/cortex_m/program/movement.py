@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.rewriting import nested, seq
 from tosaic.backends.cortex_m.program.tree import Access, Alloc, Assign, Buffer, Program
+from tosaic.support.kernels import FEWEST_IN_A_PIECE
 
 FILL = "fill"
 """Where that lies which boxes are filled with."""
@@ -31,7 +32,7 @@ class CopyBox:
         argument: the input they come from; None fills the box with the op's pad value.
         source: the first element in that input.
         result: the first element in the result.
-        axes: the loops, outermost first; none has one iteration, and no two neighbors could be one.
+        axes: the loops, outermost first; none has one iteration, and no two neighbors could be one but `in_steps`.
     """
 
     argument: int | None
@@ -50,6 +51,17 @@ class CopyBox:
                     continue
             merged.append(axis)
         return CopyBox(argument, source, result, tuple(merged))
+
+    def in_steps(self) -> CopyBox:
+        """What moves as one piece towards the beginning, in pieces that are no longer than the way it goes, where such
+        fill vectors: so it may move where it lies."""
+        way = self.source - self.result
+        if len(self.axes) != 1 or not self.run or way <= 0:
+            return self
+        (axis,), piece = self.axes, math.gcd(self.axes[0].extent, way)
+        if piece == axis.extent or piece < FEWEST_IN_A_PIECE:
+            return self
+        return replace(self, axes=(CopyAxis(axis.extent // piece, piece, piece), CopyAxis(piece, 1, 1)))
 
     @property
     def run(self) -> bool:

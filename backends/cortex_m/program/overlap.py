@@ -72,8 +72,6 @@ def _reads_first(program: Program, source: Buffer, target: Buffer) -> bool:
     touched = {access.buffer for _, access in touches(program.body)}
     if not {source.name, target.name} <= touched or source.name in tables_of(program.body):
         return False
-    if any(isinstance(s, For) and s.early and source.name in names_in(s) for s in program.statements):
-        return False
     try:
         _spans(program.body, source, target)
     except _MeetsError:
@@ -103,14 +101,27 @@ def _spans(s: Statement, source: Buffer, target: Buffer) -> list[_Span]:
                 _behind([span for before in parts[:number] for span in before], part)
             return [span for part in parts for span in part]
         case For():
-            if s.kind in BLOCKS:
+            inside = _spans(s.body, source, target)
+            if s.kind in BLOCKS and not _are_apart(inside):
                 _in_block(s, source, target)
-            return _turned(s, _spans(s.body, source, target))
+            spans = _turned(s, inside)
+            if s.early and source.name in names_in(s) and not _are_apart(spans):
+                raise _MeetsError
+            return spans
         case Instr():
             return _spans(meaning_of(s), source, target)
     if any(access.buffer in (source.name, target.name) for _, access in touches(s)):
         raise _MeetsError
     return []
+
+
+def _are_apart(spans: Sequence[_Span]) -> bool:
+    """Whether nothing of this is both read and written, in whatever order it is."""
+    written, read = ([span for span in spans if span.written == is_written] for is_written in (True, False))
+    return all(
+        _least(r.start - w.start) >= w.size or _least(w.start - r.start) >= r.size
+        for w, r in itertools.product(written, read)
+    )
 
 
 def _in_block(block: For, source: Buffer, target: Buffer) -> None:

@@ -71,13 +71,18 @@ M0 = Bench(
 
 @dataclass(frozen=True)
 class Case:
-    """A kernel, its inputs and what it must put out."""
+    """A kernel, its inputs and what it must put out.
+
+    Args:
+        over: whether its output lies where its first input does.
+    """
 
     source: KernelSource
     inputs: Sequence[np.ndarray]
     expected: Sequence[np.ndarray]
     name: str = ""
     libraries: Sequence[Path] = ()
+    over: bool = False
 
 
 @dataclass(frozen=True)
@@ -137,7 +142,7 @@ class _Call:
     def __init__(self, case: Case, image: _Image) -> None:
         self.case, start = case, len(image.data)
         self.inputs = [image.place(array.tobytes()) for array in case.inputs]
-        self.outputs = [image.place(array.nbytes) for array in case.expected]
+        self.outputs = self.inputs[:1] if case.over else [image.place(array.nbytes) for array in case.expected]
         self.params, self.scratch = image.place(case.source.params), image.place(case.source.scratch_bytes)
         self.span = slice(start, len(image.data))
 
@@ -145,7 +150,8 @@ class _Call:
         """C of a function that makes the call."""
         symbol, places = self.case.source.symbol, [*self.inputs, *self.outputs, self.params, self.scratch]
         arguments = [f"image + {place.start}" for place in places]
-        first = [f"  void *first = edge({arguments[0]}, {places[0].stop - places[0].start});"] if self.inputs else []
+        at_edge = self.inputs and not self.case.over
+        first = [f"  void *first = edge({arguments[0]}, {places[0].stop - places[0].start});"] if at_edge else []
         arguments[: len(first)] = ["first"] * len(first)
         return [
             f"void {symbol}({', '.join(['void *'] * len(places))});",

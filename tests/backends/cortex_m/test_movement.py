@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from board import M0, M4
-from family_cases import Build, outcomes_of, task_of
+from board import M0, M4, M55, Case, run_cases
+from family_cases import Build, evaluate_all, outcomes_of, task_of
 from golden_files import assert_golden_text
+from tosa_graphs import Graph
 
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
+from tosaic.backends.cortex_m.kernel import Overlap
 from tosaic.backends.cortex_m.kernels.movement_sketch import InterleavedMovement, VectorMovement
 from tosaic.backends.cortex_m.program.kernel import of_schedule, scheduled
 from tosaic.backends.cortex_m.program.movement import CopyAxis, CopyBox
 from tosaic.backends.cortex_m.program.schedule import Step, parse_steps
 from tosaic.backends.cortex_m.program.text import listing
 from tosaic.backends.cortex_m.program.tree import RefusedError
+from tosaic.support.mlir import ir
 from tosaic.tuner.space import Schedule
 
 SCATTERED = {"walk": "scatter", "strip": 0, "unroll": 1, "ahead": 1}
@@ -139,6 +142,52 @@ def test_rows_that_may_lie_over_their_input_are_copied_by_words(tmp_path):
     assert min(outcome.instructions for outcome in found) < 9 * 9 * 16
     task = task_of(cut["slice"], ("movement",), M4.core)
     assert Step("words", ("b0b",)) in task.trace(task.default())
+
+
+def shifted(graph: Graph, shape: tuple[int, ...], axis: int, count: int, e: str = "i8") -> ir.Value:
+    """What a state becomes that drops its first frames and takes as many new ones."""
+    past, taken, begin = graph.input(shape, e), list(shape), [0] * len(shape)
+    taken[axis], begin[axis] = shape[axis] - count, count
+    new = [count if n == axis else extent for n, extent in enumerate(shape)]
+    return graph.concat([graph.slice(past, begin, taken), graph.input(new, e)], axis)
+
+
+@pytest.mark.parametrize("bench", [M55, M4, M0], ids=["M55", "M4", "M0"])
+def test_frames_move_up_where_they_lie(bench, tmp_path):
+    cases = {
+        "a vector each": lambda g: shifted(g, (1, 9, 16), 1, 1),
+        "words": lambda g: shifted(g, (1, 5, 64), 1, 1, "i32"),
+        "halves": lambda g: shifted(g, (1, 17, 64), 1, 1, "i16"),
+        "no whole vectors": lambda g: shifted(g, (1, 6, 40), 1, 1),
+        "long ones": lambda g: shifted(g, (1, 4, 500), 1, 1),
+        "two at a time": lambda g: shifted(g, (1, 1, 7, 32), 2, 2),
+        "all but one": lambda g: shifted(g, (1, 5, 32), 1, 4),
+    }
+    expected, calls = evaluate_all(cases), []
+    for name, build in cases.items():
+        task = task_of(build, ("movement",), bench.core)
+        for schedule in task.space.schedules():
+            source, (inputs, output) = task.generate(schedule), expected[name]
+            assert source.in_place == (Overlap(0, 0),)
+            calls.append(Case(source, inputs, [output], f"{name}, {schedule}", over=True))
+    assert [str(found) for found in run_cases(calls, tmp_path, bench=bench) if not found.exact] == []
+
+
+def test_what_moves_the_other_way_lies_elsewhere():
+    def oldest_last(g: Graph) -> ir.Value:
+        return g.concat([g.input((1, 1, 64)), g.slice(g.input((1, 9, 64)), (0, 0, 0), (1, 8, 64))], 1)
+
+    task = task_of(oldest_last, ("movement",))
+    assert not any(task.generate(schedule).in_place for schedule in task.space.schedules())
+
+
+def test_a_block_that_reads_what_it_has_written_lies_elsewhere():
+    """An unrolled loop over what moves by a vector: its instructions may stand in any order."""
+    box = CopyBox.of(0, 16, 0, [CopyAxis(64, 1, 1)])
+    for moved, over in ((box, ()), (box.in_steps(), (Overlap(0, 0),))):
+        what = VectorMovement((moved,), (80,), 80, "i8", None)
+        kernel = of_schedule(what, Schedule.of("vectors", unroll=1, ahead=1), CORTEX_M55)
+        assert kernel.source("movement", {}).in_place == over
 
 
 def test_steps_tree_and_c_of_one_transpose_stay_what_they_are():
