@@ -36,6 +36,7 @@ _PYTREES = (None, "builtins.tuple", "builtins.list", "builtins.dict", "collectio
 _QUOTED = ("as_string", "as_strings")
 _OF_METADATA = {"target", "module_call_graph"}  # fields beside it of a node, and of a module
 _CALLED = ("target", "as_operator")
+_FLOATS = ("as_float", "as_floats")  # of which JSON has those that are no numbers as texts
 
 
 class FileRefusedError(Exception):
@@ -112,6 +113,8 @@ def check_words(document: object) -> None:
     for key, value in _leaves(document, ""):
         if key == "expr_str":
             _check_expression(value)
+        elif key in _FLOATS and value == "-Infinity":
+            continue
         elif key not in ("in_spec", "out_spec", *_CALLED) and not (_PATH if key in _PATHS else _NAME).fullmatch(value):
             raise FileRefusedError(f"{value[:80]!r} is no name")
 

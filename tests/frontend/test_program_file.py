@@ -404,3 +404,37 @@ def test_a_keyword_that_python_would_read_as_more(saved):
 
     saved.edit(GRAPH, name)
     saved.refused("the keywords")
+
+
+class Infinite(nn.Module):
+    """Numbers that JSON has none of."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        low = torch.where(x > 0, x, float("-inf"))
+        return torch.where(x < 9, low, float("inf")).nan_to_num(nan=float("nan"))
+
+
+def test_numbers_may_be_infinite(tmp_path):
+    x = torch.tensor([[-1.0, 2.0, 10.0]])
+    program = torch.export.export(Infinite(), (x,))
+    torch.export.save(program, tmp_path / "model.pt2")
+    assert torch.equal(read_program(tmp_path / "model.pt2").module()(x), program.module()(x))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [('"name": "x"', '"name": "-Infinity"'), ('"as_float": "-Infinity"', '"as_float": "-inf"')],
+    ids=["name", "number"],
+)
+def test_no_name_is_infinite_and_no_number_another_text(old, new, tmp_path):
+    torch.export.save(torch.export.export(Infinite(), (torch.ones(1, 3),)), tmp_path / "model.pt2")
+    with zipfile.ZipFile(tmp_path / "model.pt2") as archive:
+        records = {name: archive.read(name) for name in archive.namelist()}
+    (graph,) = (name for name in records if name.endswith(GRAPH))
+    assert old.encode() in records[graph]
+    records[graph] = records[graph].replace(old.encode(), new.encode())
+    with zipfile.ZipFile(tmp_path / "other.pt2", "w") as archive:
+        for name, data in records.items():
+            archive.writestr(name, data)
+    with pytest.raises(ModelError, match="is not opened"):
+        read_program(tmp_path / "other.pt2")
