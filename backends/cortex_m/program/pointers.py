@@ -285,9 +285,7 @@ Way = Literal["moved", "added"]
 WAYS: tuple[Way, ...] = ("moved", "added")
 
 
-def planned(
-    uses: Sequence[PointerUse], loop: For | None, spread: Spread = "stand", way: Way = "moved"
-) -> Pointers:
+def planned(uses: Sequence[PointerUse], loop: For | None, spread: Spread = "stand", way: Way = "moved") -> Pointers:
     """The pointers of a block, given its accesses in order; `loop` is its hardware loop."""
     groups: dict[tuple[str, Affine, int, int], list[PointerUse]] = {}
     for use in uses:

@@ -108,8 +108,10 @@ FAR = (*range(0, 1280, 128), *range(768, 3072, 128))
 
 @pytest.mark.parametrize(
     "consts, stride",
-    [((0, 512, 772), 4), ((0, 64, 128, 192), 4), ((508, 0), 4), ((0, 508), 4), ((16,), 4)]
-    + [((0,), 512), ((0, 8), 2), (FAR, 4), (FAR, -2944), ((0, 1016, 1516, 1024), 4)],
+    [
+        *((each, 4) for each in ((0, 512, 772), (0, 64, 128, 192), (508, 0), (0, 508), (16,), (0, 1016, 1516, 1024))),
+        *(((0,), 512), ((0, 8), 2), (FAR, 4), (FAR, -2944)),
+    ],
 )
 @pytest.mark.parametrize("way", WAYS)
 def test_a_vector_of_addresses_reaches_every_gather_of_each_iteration(consts, stride, way):
