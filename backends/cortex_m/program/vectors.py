@@ -193,8 +193,6 @@ class _Vectors:
         if any(name in self.read for part in self.parts for step in part for name in step.targets):
             raise RefusedError("a block with vectors changes no number of 32 bits that lives outside")
         self._point(list(self._uses(by_addresses is not None)), by_addresses or WAYS[0])
-        if by_addresses not in (None, WAYS[0]) and not self.pointers.distances:
-            raise RefusedError("no vector of addresses goes along accesses")
         used = {name for part in self.code for each in part for name in each.names}
         self.constants = [each for each in self.constants if each.name in used]
         kept = len(self.held) + len(self.constants) + len(self.pointers.lanes)
@@ -234,10 +232,12 @@ class _Vectors:
         """Plan the pointers, and write the code on them.
 
         Raises:
-            RefusedError: there are too few general registers.
+            RefusedError: there are too few general registers, or `way` makes no difference.
         """
         for spread in SPREADS:
             self.pointers = planned(uses, self.loop, spread, way)
+            if way != WAYS[0] and not self.pointers.distances:
+                raise RefusedError("no vector of addresses goes along accesses")
             self.code = [self._made(part) for part in self.parts]
             if not self._is_short():
                 return
