@@ -92,6 +92,11 @@ def advance(pointer: str, distance: int, *, narrow: bool = False) -> list[BlockI
     return code
 
 
+def distance_name(distance: int) -> str:
+    """The name of a number in a general register that vectors of addresses move on by."""
+    return f"{'back' if distance < 0 else 'on'}_{abs(distance)}"
+
+
 def encoded_bytes(mnemonic: str) -> int:
     """The length of an instruction in a block: long unless it says otherwise."""
     return 2 if mnemonic.endswith(".n") else 4

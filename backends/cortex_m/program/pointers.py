@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from tosaic.backends.cortex_m.program.affine import Affine
-from tosaic.backends.cortex_m.program.block import NARROW_REACH, BlockInstruction, advance
+from tosaic.backends.cortex_m.program.block import NARROW_REACH, BlockInstruction, advance, distance_name
 from tosaic.backends.cortex_m.program.row import Row
 from tosaic.backends.cortex_m.program.tree import For
 
@@ -66,6 +66,7 @@ class Pointers:
         addresses: by key of the access.
         advances: by name, by what pointers move at the end of an iteration, where no access can move them.
         lanes: by name, how lanes lie of the pointers that are vectors.
+        distances: by name, numbers in general registers that such pointers move on by.
     """
 
     starts: dict[str, tuple[str, Affine]] = field(default_factory=dict)
@@ -73,6 +74,7 @@ class Pointers:
     addresses: dict[Hashable, Address] = field(default_factory=dict)
     advances: dict[str, int] = field(default_factory=dict)
     lanes: dict[str, Any] = field(default_factory=dict)
+    distances: dict[str, int] = field(default_factory=dict)
 
     @property
     def numbers(self) -> list[str]:
@@ -143,10 +145,10 @@ class Pointers:
         else:
             self.advances[name] = stride
 
-    def addressed(self, buffer: str, outer: Affine, stride: int, uses: Sequence[PointerUse]) -> bool:
-        """Accesses of an iteration in order by one vector of addresses, where their lanes lie alike and all reach.
+    def addressed(self, buffer: str, outer: Affine, stride: int, uses: Sequence[PointerUse], way: Way) -> bool:
+        """Accesses of an iteration in order by one vector of addresses, where their lanes lie alike.
 
-        One of them moves it, best the last, to where its own lanes lie.
+        One of them moves it, best the last, to where its own lanes lie; where not all reach, it goes along.
         """
         if uses[0].lanes is None or any(not use.iterations or use.lanes != uses[0].lanes for use in uses):
             return False
@@ -160,7 +162,30 @@ class Pointers:
                     text = f"[{{{name}}}, #{place}]" + "!" * (number == mover)
                     self.addresses[use.key] = Address(text, name, number == mover, of_lanes=True)
                 return True
-        return False
+        return self.along_lanes(buffer, outer, stride, uses, way)
+
+    def along_lanes(self, buffer: str, outer: Affine, stride: int, uses: Sequence[PointerUse], way: Way) -> bool:
+        """A vector of addresses goes along accesses of an iteration, and back behind the last one.
+
+        Where it does not reach the next one, the access that it stands at moves it, or an addition.
+        """
+        consts = [use.where.const for use in uses]
+        first = at = consts[0] + _REACH_OF_LANES
+        name, found = f"p{len(self.starts)}", list[Address]()
+        for const, after in itertools.zip_longest(consts, consts[1:]):
+            place, moves, behind = const - at, False, 0
+            if abs(place) > _REACH_OF_LANES or place % _WORD:
+                return False
+            if after is not None and abs(after - at) > _REACH_OF_LANES:
+                moves = way == "moved"
+                behind = 0 if moves else after + _REACH_OF_LANES - at
+            found.append(Address(f"[{{{name}}}, #{place}]" + "!" * moves, name, moves, behind, of_lanes=True))
+            at = const if moves else at + behind
+        found[-1] = found[-1]._replace(behind=first + stride - at)
+        self.lanes[self._named(buffer, outer + first, moving=True)] = uses[0].lanes
+        self.distances |= {distance_name(each.behind): each.behind for each in found if each.behind}
+        self.addresses.update((use.key, address) for use, address in zip(uses, found, strict=True))
+        return True
 
     def chain(self, buffer: str, outer: Affine, stride: int, rows: Sequence[Sequence[PointerUse]]) -> None:
         """Accesses in order; a pointer goes from place to place for all that lie in a row, in a loop back to its first.
@@ -255,9 +280,12 @@ Spread = Literal["stand", "rows", "one"]
 """How pointers share accesses of a buffer that move alike: each stands as near as instructions reach; one goes from
 place to place for each row; or one for all."""
 SPREADS: tuple[Spread, ...] = ("stand", "rows", "one")
+Way = Literal["moved", "added"]
+"""How a vector of addresses goes along accesses: one of them moves it, or an addition does."""
+WAYS: tuple[Way, ...] = ("moved", "added")
 
 
-def planned(uses: Sequence[PointerUse], loop: For | None, spread: Spread = "stand") -> Pointers:
+def planned(uses: Sequence[PointerUse], loop: For | None, spread: Spread = "stand", way: Way = "moved") -> Pointers:
     """The pointers of a block, given its accesses in order; `loop` is its hardware loop."""
     groups: dict[tuple[str, Affine, int, int], list[PointerUse]] = {}
     for use in uses:
@@ -266,7 +294,7 @@ def planned(uses: Sequence[PointerUse], loop: For | None, spread: Spread = "stan
         groups.setdefault((use.buffer, outer, stride, use.row.align), []).append(use)
     found, ahead = Pointers(), dict[tuple[str, Affine], int]()
     for (buffer, outer, stride, _), group in sorted(groups.items(), key=lambda each: each[1][0].behind):
-        if stride and found.addressed(buffer, outer, stride, group):
+        if stride and found.addressed(buffer, outer, stride, group, way):
             continue
         if spread != "stand":
             found.chain(buffer, outer, stride, _rows(group) if spread == "rows" else [group])

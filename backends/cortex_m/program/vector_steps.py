@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tosaic.backends.cortex_m.program.block import BlockInstruction, advance
+from tosaic.backends.cortex_m.program.block import BlockInstruction, advance, distance_name, update
 from tosaic.backends.cortex_m.program.pointers import Address, PointerUse
 from tosaic.backends.cortex_m.program.rewriting import changes_target, meaning
 from tosaic.backends.cortex_m.program.tree import (
@@ -132,7 +132,8 @@ class VectorStep:
                 )
             found.append(BlockInstruction(mnemonic, text, writes, kept, early, self.alias))
         if address is not None and address.behind:
-            found += advance(address.pointer, address.behind)
+            of_all = [update("vadd.i32", address.pointer, distance_name(address.behind))]
+            found += of_all if of_lanes else advance(address.pointer, address.behind)
         return found
 
     @property

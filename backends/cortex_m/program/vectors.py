@@ -20,7 +20,7 @@ from tosaic.backends.cortex_m.program.dependences import opening_loads
 from tosaic.backends.cortex_m.program.general_registers import NUMBERS, GeneralRegisters, guard_spent, staying
 from tosaic.backends.cortex_m.program.inline_assembly import VECTORS, assembly, low_registers
 from tosaic.backends.cortex_m.program.list_scheduler import Ordered, ordered
-from tosaic.backends.cortex_m.program.pointers import SPREADS, Pointers, PointerUse, planned
+from tosaic.backends.cortex_m.program.pointers import SPREADS, WAYS, Pointers, PointerUse, Way, planned
 from tosaic.backends.cortex_m.program.tree import Alloc, Buffer, For, Instr, RefusedError, Statement
 from tosaic.backends.cortex_m.program.vector_loops import (
     ENTRY,
@@ -118,7 +118,7 @@ def vector_block(
             found = block.block(last)
             others = [partial(make, several=several) for several in gathers_together(block.parts[1], len(block.free))]
             if any(addresses(step) for step in block.parts[1]):
-                others.append(partial(make, by_addresses=True))
+                others += [partial(make, by_addresses=way) for way in WAYS]
             for other in others:
                 with suppress(RefusedError):
                     found = min(found, other().block(last), key=attrgetter("cycles"))
@@ -134,7 +134,7 @@ class _Vectors:
         filled: as of `ordered`.
         outside: whether numbers from outside that stay in all lanes are vectors of C, as general registers are few.
         several: gathers in a row that begin at one pointer.
-        by_addresses: whether vectors hold the addresses of gathers, where that reaches.
+        by_addresses: how vectors that hold the addresses of gathers go along these; None where none do.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class _Vectors:
         outside: bool,
         filled: bool,
         several: int = 1,
-        by_addresses: bool = False,
+        by_addresses: Way | None = None,
     ) -> None:
         self.loop, self.buffers, self.pipeline, self.filled = loop, buffers, pipeline, filled
         allocs = [s.buffer for part in parts for s in part if isinstance(s, Alloc)]
@@ -192,7 +192,7 @@ class _Vectors:
         self.halves = {half: text for name in self.changed for half, text in halves(name).items()}
         if any(name in self.read for part in self.parts for step in part for name in step.targets):
             raise RefusedError("a block with vectors changes no number of 32 bits that lives outside")
-        self._point(list(self._uses(by_addresses)))
+        self._point(list(self._uses(by_addresses is not None)), by_addresses or WAYS[0])
         used = {name for part in self.code for each in part for name in each.names}
         self.constants = [each for each in self.constants if each.name in used]
         kept = len(self.held) + len(self.constants) + len(self.pointers.lanes)
@@ -228,14 +228,16 @@ class _Vectors:
                     lanes = addresses(step) if by_addresses else None
                     yield use._replace(iterations=number == 1, behind=number == 2, lanes=lanes)
 
-    def _point(self, uses: Sequence[PointerUse]) -> None:
+    def _point(self, uses: Sequence[PointerUse], way: Way) -> None:
         """Plan the pointers, and write the code on them.
 
         Raises:
-            RefusedError: there are too few general registers.
+            RefusedError: there are too few general registers, or `way` makes no difference.
         """
         for spread in SPREADS:
-            self.pointers = planned(uses, self.loop, spread)
+            self.pointers = planned(uses, self.loop, spread, way)
+            if way != WAYS[0] and not self.pointers.distances:
+                raise RefusedError("no vector of addresses goes along accesses")
             self.code = [self._made(part) for part in self.parts]
             if not self._is_short():
                 return
@@ -249,8 +251,13 @@ class _Vectors:
         used, names = {*self.assigned.values()} | self.taken, {name: f"%[{name}]" for name in self.pointers.numbers}
         low = low_registers(i.text(names) for part in self.code for i in part) | {*narrow}
         kept = len([register for register in used if register in _LOW])
-        general = len(used) + len(self.pointers.numbers) + len(self.read) + len(self.halves)
+        general = len(used) + len(self.pointers.numbers) + len(self._numbers) + len(self.halves)
         return general > _GENERAL or len(low) + kept > len(_LOW)
+
+    @property
+    def _numbers(self) -> list[str]:
+        """The C variables in general registers that are read alone, but for pointers."""
+        return [*self.read, *self.pointers.distances]
 
     def _lasting(self) -> list[str]:
         """The vectors that several parts name, but for constants."""
@@ -304,7 +311,7 @@ class _Vectors:
         hoisted: int = 0,
         iterations: int = 1,
     ) -> Ordered:
-        fixed = {name: f"%[{name}]" for name in (*self.pointers.numbers, *self.read)}
+        fixed = {name: f"%[{name}]" for name in (*self.pointers.numbers, *self._numbers)}
         fixed |= self.halves
         fixed |= {name: f"%q[{name}]" for name in (*self.pointers.lanes, *(each.name for each in self.constants))}
         registers = {**fixed, **self.assigned, **self.held, **self.carry}
@@ -334,6 +341,7 @@ class _Vectors:
             raise RefusedError(f"a hardware loop of {loop.iterations} iterations is too long")
         whole = VectorLoop((*before,), loop.iteration, (*after,), loop.iterations)
         declared = [each.declared for each in dict.fromkeys([*self.pointers.lanes.values(), *self.constants])]
+        declared += [f"const int32_t {name} = {distance};" for name, distance in self.pointers.distances.items()]
         return VectorBlock(declared, self._statement(whole), self.pointers, self._cycles(whole))
 
     def _loop(self, loop: For, last: Mapping[str, int]) -> VectorLoop:
@@ -359,7 +367,7 @@ class _Vectors:
         used = " ".join([*code.entry, *code.iteration, *code.leave])
         vectors = [v for v in VECTORS if v in used]
         changes = [*(name for name in starts if name in moving), *self.changed]
-        reads = [*(name for name in starts if name not in moving), *self.read]
+        reads = [*(name for name in starts if name not in moving), *self._numbers]
         numbers = sorted({*self.assigned.values()} | self.taken)
         constants, lanes = [each.name for each in self.constants], self.pointers.lanes
         return assembly(*code, changes, reads, numbers, constants, vectors, lanes)

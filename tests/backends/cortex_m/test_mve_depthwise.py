@@ -7,6 +7,7 @@ import random
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 
 import mve_layers
 import numpy as np
@@ -132,6 +133,24 @@ def test_a_spatial_tile_that_serves_all_windows_of_a_row_is_exact(tmp_path, shap
     assert schedules
     for outcome in run_cases([layer.case(FAMILY, each) for each in schedules], tmp_path):
         assert outcome.exact, outcome
+
+
+@pytest.mark.parametrize(
+    ("shape", "options", "tile"),
+    [
+        ((1, 6, 48, 16), {"pad": (0, 1, 0, 1), "stride": (2, 2)}, "1x1"),
+        ((2, 6, 40, 24), {"pad": (0, 1, 0, 1), "stride": (2, 2)}, "1x1"),
+        ((1, 4, 24, 32), {"pad": SQUARE}, "2x2"),
+    ],
+    ids=str,
+)
+def test_a_vector_of_addresses_goes_along_a_long_row(tmp_path, shape, options, tile):
+    layer = mve_layers.depthwise(np.random.default_rng(6), shape, (3, 3), shifts=(37, 40), **options)
+    whole = legal(layer, tile=tile, part=layer.expected[0].shape[2], block=shape[3])
+    found = next(c for c in (layer.case(FAMILY, each) for each in whole) if "%[back_" in c.source.text)
+    wrong = re.sub(r"(back_\d+ = -\d+)", r"\1 + 4", found.source.text).replace(found.source.symbol, "wrong")
+    planted = replace(found, source=replace(found.source, text=wrong, symbol="wrong"))
+    assert [outcome.exact for outcome in run_cases([found, planted], tmp_path)] == [True, False]
 
 
 def test_a_spatial_tile_that_serves_all_windows_of_a_row_is_read_once():

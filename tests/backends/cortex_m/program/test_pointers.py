@@ -10,7 +10,7 @@ import pytest
 
 from tosaic.backends.cortex_m.isa.isa import rows_of
 from tosaic.backends.cortex_m.program.affine import Affine
-from tosaic.backends.cortex_m.program.pointers import SPREADS, Pointers, PointerUse, planned
+from tosaic.backends.cortex_m.program.pointers import SPREADS, WAYS, Pointers, PointerUse, planned
 from tosaic.backends.cortex_m.program.tree import For, Seq
 
 ROWS = {row.name: row for row in rows_of("mve")}
@@ -103,13 +103,24 @@ def loop_of(extent: int) -> For:
     return For("x", extent, Seq(()), kind="hardware_loop")
 
 
-@pytest.mark.parametrize("consts", [(0, 512, 772), (0, 64, 128, 192), (508, 0), (0, 508), (16,)])
-def test_a_vector_of_addresses_reaches_every_gather_of_each_iteration(consts):
-    uses = gathers(*consts)
-    plan = planned(uses, loop_of(ITERATIONS))
+FAR = (*range(0, 1280, 128), *range(768, 3072, 128))
+
+
+@pytest.mark.parametrize(
+    "consts, stride",
+    [
+        *((each, 4) for each in ((0, 512, 772), (0, 64, 128, 192), (508, 0), (0, 508), (16,), (0, 1016, 1516, 1024))),
+        *(((0,), 512), ((0, 8), 2), (FAR, 4), (FAR, -2944)),
+    ],
+)
+@pytest.mark.parametrize("way", WAYS)
+def test_a_vector_of_addresses_reaches_every_gather_of_each_iteration(consts, stride, way):
+    uses = gathers(*consts, stride=stride)
+    plan = planned(uses, loop_of(ITERATIONS), way=way)
     ((name, (_, start)),) = plan.starts.items()
     assert plan.lanes == {name: "apart"}
     assert plan.numbers == []
+    assert {each.behind for each in plan.addresses.values() if each.behind} == {*plan.distances.values()}
     at = start.const
     for iteration in range(ITERATIONS):
         for each, const in zip(uses, consts, strict=True):
@@ -118,11 +129,19 @@ def test_a_vector_of_addresses_reaches_every_gather_of_each_iteration(consts):
             assert found is not None
             assert address.of_lanes
             assert abs(int(found[1])) <= 508
-            assert at + int(found[1]) == const + 4 * iteration
-            at += int(found[1]) if found[2] else 0
+            assert at + int(found[1]) == const + stride * iteration
+            at += int(found[1]) if found[2] else address.behind
 
 
-@pytest.mark.parametrize("consts, stride", [((0, 1028), 4), ((0, 6), 4), ((0, 8), 2), ((0,), 512), ((0, 4), 0)])
+def test_additions_move_a_vector_of_addresses_where_no_gather_does():
+    moved, added = (planned(gathers(*FAR), loop_of(ITERATIONS), way=way) for way in WAYS)
+    assert [each.moves for each in moved.addresses.values()].count(True) == 6
+    assert moved.distances == {"back_2304": -2304}
+    assert not any(each.moves for each in added.addresses.values())
+    assert [each.behind for each in added.addresses.values() if each.behind] == [1024, -256, 1024, 1024, -2812]
+
+
+@pytest.mark.parametrize("consts, stride", [((0, 1028), 4), ((0, 6), 4), ((0, 4), 0)])
 def test_where_a_vector_of_addresses_does_not_reach_gathers_have_pointers(consts, stride):
     plan = planned(gathers(*consts, stride=stride), loop_of(ITERATIONS))
     assert plan.lanes == {}
