@@ -18,7 +18,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -49,6 +49,7 @@ from tosaic.backends.cortex_m.kernels.reduction_sketch import ReductionSketch, R
 from tosaic.backends.cortex_m.kernels.resize_sketch import ResizeSketch
 from tosaic.backends.cortex_m.kernels.row_sketch import RowSketch
 from tosaic.backends.cortex_m.kernels.spatial_tile_sketch import SpatialTileSketch
+from tosaic.backends.cortex_m.kernels.transposed_sketch import TransposedAxis, TransposedRows
 from tosaic.backends.cortex_m.kernels.vector_depthwise_sketch import FloatDepthwise, VectorDepthwise, byte_depthwise
 from tosaic.backends.cortex_m.kernels.vector_pool_sketch import SteppedPool, TiledPool, WalkedPool
 from tosaic.backends.cortex_m.kernels.vector_product_sketch import FloatProduct
@@ -59,7 +60,7 @@ from tosaic.backends.cortex_m.program.check import check
 from tosaic.backends.cortex_m.program.guesses import cheapest_first
 from tosaic.backends.cortex_m.program.host import Derive
 from tosaic.backends.cortex_m.program.indexing import IndexedRows
-from tosaic.backends.cortex_m.program.interpret import host_constants, interpreted
+from tosaic.backends.cortex_m.program.interpret import Meaning, host_constants, interpreted
 from tosaic.backends.cortex_m.program.kernel import Built, Sketched
 from tosaic.backends.cortex_m.program.memory import params_of, scratch_bytes
 from tosaic.backends.cortex_m.program.movement import CopyAxis, CopyBox
@@ -86,12 +87,17 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 
 @dataclass(frozen=True)
 class Shipped:
-    """A kernel as it is shipped: an algorithm and a schedule of it for a core."""
+    """A kernel as it is shipped: an algorithm and a schedule of it for a core.
+
+    Args:
+        meanings: of kernels that it calls.
+    """
 
     name: str
     core: Core
     program: Program
     steps: tuple[Step, ...]
+    meanings: Mapping[str, Meaning] = field(default_factory=dict)
 
     @cached_property
     def arrays(self) -> dict[str, np.ndarray]:
@@ -118,7 +124,7 @@ class Shipped:
 
     def outputs(self, program: Program) -> dict[str, np.ndarray]:
         """What a tree made of the algorithm puts out, flat."""
-        found = interpreted(program, host_constants(program, self.arrays))
+        found = interpreted(program, host_constants(program, self.arrays), self.meanings)
         return {name: array.ravel() for name, array in found.items()}
 
     @cached_property
@@ -165,6 +171,7 @@ def shipped_schedules() -> Iterator[Shipped]:
     }
     for name, what in floats.items():
         yield _first(f"{CORTEX_M4.name} {name}", CORTEX_M4, what)
+    yield from _calls()
     for core, (name, what) in itertools.product((CORTEX_M4, CORTEX_M3), kinds.items()):
         yield _first(f"{core.name} {name}", core, what)
     vectors = Geometry(1, 1, 6, 16, (1, 1), (1, 1), (0, 0, 0, 0), (1, 1), 1, 6)
@@ -204,6 +211,21 @@ def shipped_schedules() -> Iterator[Shipped]:
     kinds["spatial_tiles"] = SpatialTileSketch(image, 1, plain, "rounded", constants)
     for name, what in kinds.items():
         yield _first(f"{CORTEX_M55.name} {name}", CORTEX_M55, what)
+
+
+def _calls() -> Iterator[Shipped]:
+    """Rows made by calls, of which some read the image, others a copy with zero points around it."""
+    axes = TransposedAxis(4, 4, 2, -1, 8), TransposedAxis(4, 3, 2, -1, 7)
+    rows = TransposedRows(1, *axes, 4, 2, ("i8", "i8"), 3)
+
+    def row(given: np.ndarray, params: np.ndarray) -> Sequence[np.ndarray]:
+        """All numbers of the rows, each in several results, and the params."""
+        size = rows.program("row", 32, 16).buffers["made"].size
+        return [(np.resize(given.sum(0), size) + np.resize(params, size)).astype(np.int8)]
+
+    for core in (CORTEX_M4, CORTEX_M55):
+        steps = parse_steps("\n".join(rows.steps(core)))
+        yield Shipped(f"{core.name} calls", core, rows.program("row", 32, 16), steps, {"row": row})
 
 
 def _windows(plain: Epilogue, likely: Mapping[str, np.ndarray]) -> dict[str, Sketched]:
@@ -327,8 +349,12 @@ def walked(shipped: Shipped, rng: random.Random) -> Tried:
 
 
 def runnable(found: Sequence[Tried]) -> list[Tried]:
-    """Those that work whose kernels the core can run."""
-    return [each for each in found if each.program is not None and printed(each.shipped, each.program) is not None]
+    """Those that work whose kernels the core can run alone."""
+    return [
+        each
+        for each in found
+        if each.program is not None and not each.shipped.meanings and printed(each.shipped, each.program) is not None
+    ]
 
 
 class Ran(NamedTuple):
