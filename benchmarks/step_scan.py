@@ -54,7 +54,9 @@ from tosaic.backends.cortex_m.kernels.vector_depthwise_sketch import FloatDepthw
 from tosaic.backends.cortex_m.kernels.vector_pool_sketch import SteppedPool, TiledPool, WalkedPool
 from tosaic.backends.cortex_m.kernels.vector_product_sketch import FloatProduct
 from tosaic.backends.cortex_m.kernels.vector_sketch import vector_sketches
+from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
+from tosaic.backends.cortex_m.program.calls import call_of, kernel, with_scratch
 from tosaic.backends.cortex_m.program.canonical import guard_change
 from tosaic.backends.cortex_m.program.check import check
 from tosaic.backends.cortex_m.program.guesses import cheapest_first
@@ -67,8 +69,20 @@ from tosaic.backends.cortex_m.program.movement import CopyAxis, CopyBox
 from tosaic.backends.cortex_m.program.moves import all_moves, drawn
 from tosaic.backends.cortex_m.program.print_c import Printer
 from tosaic.backends.cortex_m.program.resizing import ResizedAxis, Resizing
+from tosaic.backends.cortex_m.program.rewriting import nested, seq
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Step, applied, parse_steps, replayed, trees
-from tosaic.backends.cortex_m.program.tree import NUMPY, Program, RefusedError
+from tosaic.backends.cortex_m.program.tree import (
+    NUMPY,
+    Access,
+    Alloc,
+    Assign,
+    Buffer,
+    If,
+    Let,
+    Op,
+    Program,
+    RefusedError,
+)
 from tosaic.backends.cortex_m.toolchain import compile_kernels
 from tosaic.backends.target import Core
 
@@ -226,6 +240,26 @@ def _calls() -> Iterator[Shipped]:
     for core in (CORTEX_M4, CORTEX_M55):
         steps = parse_steps("\n".join(rows.steps(core)))
         yield Shipped(f"{core.name} calls", core, rows.program("row", 32, 16), steps, {"row": row})
+        yield Shipped(f"{core.name} turns", core, _turns(), (Step("place", ("written", "r")),), {"adds": _added})
+
+
+def _turns() -> Program:
+    """Rows that are added up, call by call, to what the call before wrote: two buffers take turns."""
+    t, p, c, zero = (Affine.of(name) if name else Affine() for name in ("t", "p", "c", ""))
+    windows = [Buffer(name, "i8", (16,), "in") for name in "ab"] + [Buffer("sum", "i8", (16,), "out")]
+    adds, state, written = kernel("adds", windows, 0, 32), Buffer("state", "i8", (2, 16), "scratch"), Access("written")
+    first, later, target = Access("y", (zero,)), Access("state", (p * -1 + 1, zero)), Access("state", (p, zero))
+    calls = [call_of(adds, (Access("x", (t, zero)), before, target), target, "own") for before in (first, later)]
+    each = Let("p", written, 2, with_scratch(adds, "own", If((t - 1,), calls[1], calls[0])))
+    body = nested(seq(each, Assign(written, Op("sub", (1, written)))), t=5)
+    last = nested(Assign(Access("out", (c,)), Access("state", (zero, c))), c=16)
+    body = Alloc(Buffer("written", "i32", (), "scratch"), Alloc(state, seq(Assign(written, 0), body, last)))
+    shapes = ("x", (5, 16), "in"), ("y", (16,), "in"), ("out", (16,), "out")
+    return Program(tuple(Buffer(name, "i8", shape, memory) for name, shape, memory in shapes), body)
+
+
+def _added(a: np.ndarray, b: np.ndarray) -> Sequence[np.ndarray]:
+    return [a + b]
 
 
 def _windows(plain: Epilogue, likely: Mapping[str, np.ndarray]) -> dict[str, Sketched]:

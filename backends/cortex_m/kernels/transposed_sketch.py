@@ -9,13 +9,11 @@ from tosaic.backends.cortex_m.kernels.mve import VECTOR
 from tosaic.backends.cortex_m.phases import Axis
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.calls import call_of, kernel, with_scratch
-from tosaic.backends.cortex_m.program.copied_rows import TOGETHER
 from tosaic.backends.cortex_m.program.movement import FILL
 from tosaic.backends.cortex_m.program.rewriting import nested, seq
-from tosaic.backends.cortex_m.program.sketches.copies import moved
+from tosaic.backends.cortex_m.program.sketches.copies import copied_elements
 from tosaic.backends.cortex_m.program.tree import (
     BYTES,
-    REGISTERS,
     Access,
     Alloc,
     Assign,
@@ -132,9 +130,9 @@ class TransposedRows:
         """The steps that copy rows by vectors, or by words."""
         if self._copies_rows:
             yield f"place({FILL}, r)"
-            yield from _copied("x", "c", self._row, self.types[0], core)
+            yield from copied_elements("x", "c", self._row, BYTES[self.types[0]], core)
         if self._copies_results:
-            yield from _copied("made", "r", self._out_row, self.types[1], core)
+            yield from copied_elements("made", "r", self._out_row, BYTES[self.types[1]], core)
 
     def _made(self, row: Callee) -> Statement:
         """A row of the result, made where it shall lie, or copied to there."""
@@ -177,11 +175,3 @@ class TransposedRows:
         last = {"m": self.down.groups - 1, "p": self.down.stride - 1}
         open = tuple(condition for condition in conditions if condition.bounds(last)[0] < 0)
         return If(open, then, otherwise) if open else then
-
-
-def _copied(source: str, loop: str, size: int, dtype: str, core: Core) -> Iterator[str]:
-    """The steps of a loop that copies so many elements."""
-    if core.mve:
-        yield from moved(source, loop, loop, size, REGISTERS["q"] // BYTES[dtype])
-    elif size * BYTES[dtype] >= TOGETHER:
-        yield f"words({loop})"

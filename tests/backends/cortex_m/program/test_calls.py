@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import mve_layers
 import numpy as np
 import pytest
 from board import M4, M55, Bench
 from family_cases import evaluate_all, task_of
+from test_loop import COVERED
 from test_transposed import CASES
 from tosa_graphs import Graph
 
+from tosaic.backends.cortex_m.kernels import dense
+from tosaic.backends.cortex_m.kernels.loop_body import LoopBody, LoopPart
+from tosaic.backends.cortex_m.kernels.loop_calls import LoopCalls, unpacked
 from tosaic.backends.cortex_m.kernels.transposed import row_of, rows_of
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.calls import call_of, kernel, with_scratch
 from tosaic.backends.cortex_m.program.check import check
-from tosaic.backends.cortex_m.program.interpret import interpreted, meaning_of_kernel
+from tosaic.backends.cortex_m.program.interpret import Meaning, interpreted, meaning_of_kernel
 from tosaic.backends.cortex_m.program.kernel import scheduled
 from tosaic.backends.cortex_m.program.rewriting import nested, seq
 from tosaic.backends.cortex_m.program.schedule import parse_steps
@@ -23,7 +28,8 @@ from tosaic.backends.cortex_m.program.tree import Access, Alloc, Assign, Buffer,
 from tosaic.backends.cortex_m.program.walks import walks
 from tosaic.backends.cortex_m.sharing import as_one
 from tosaic.backends.cortex_m.task import KernelTask
-from tosaic.support.mlir import functions
+from tosaic.backends.reference import evaluate
+from tosaic.support.mlir import element_type, functions, numpy_dtype, shape_of
 
 N, P = Affine.of("n"), Affine.of("p")
 
@@ -151,3 +157,44 @@ def test_a_transposed_convolution_is_calls_of_programs(name, bench: Bench):
     arrays = {"x": x.reshape(program.buffers["x"].shape)} | {"kernels": kernels}
     found = interpreted(program, arrays, {source.symbol: meaning})
     assert np.array_equal(found["y"].ravel(), expected.ravel())
+
+
+@pytest.mark.parametrize("bench", [M55, M4], ids=["m55", "m4"])
+@pytest.mark.parametrize("name", ["rows that are not aligned", "memories", "constant before the first iteration"])
+def test_a_loop_is_calls_of_the_kernels_of_its_body(name, bench: Bench):
+    """The interpreter equals the reference, given what the kernels compute, also where constants are unpacked."""
+    graph, rng = Graph(), np.random.default_rng(1)
+    results = COVERED[name](graph)
+    inputs = [
+        rng.integers(-128, 128, shape_of(value)).astype(np.int8 if "i8" in str(value.type) else np.int32)
+        for value in graph.inputs
+    ]
+    layer = mve_layers.layer_of(graph, results, *inputs)
+    body = LoopBody.of(layer.function)
+    assert body is not None
+    calls = LoopCalls(body, bench.core)
+
+    def meaning_of(part: LoopPart) -> Meaning:
+        def meaning(*given: np.ndarray) -> list[np.ndarray]:
+            types = [numpy_dtype(element_type(value)) for value in part.inputs]
+            arrays = [
+                array.view(dtype).reshape(shape_of(value))
+                for array, dtype, value in zip(given, types, part.inputs, strict=False)
+            ]
+            return [np.frombuffer(array.tobytes(), np.int8) for array in evaluate(part.meaning, arrays)]
+
+        return meaning
+
+    meanings = {source.symbol: meaning_of(part) for part, source in zip(body.parts(), calls.sources, strict=True)}
+    known = np.frombuffer(calls.known, np.int8)
+    given = {f"in{i}": np.frombuffer(array.tobytes(), np.int8) for i, array in enumerate(inputs)}
+    unpacking = dense.unpacking(calls.known, bench.core)
+    cached = unpacked(calls.program(), unpacking)
+    meanings[unpacking.symbol] = lambda stored: [known]
+    stored = np.frombuffer(unpacking.params, np.int8)
+    for program in (calls.program(), cached):
+        check(program, bench.core)
+        found = interpreted(program, {**given, "known": known, "stored": stored}, meanings)
+        assert [found[f"out{i}"].tobytes() for i in range(len(results))] == [
+            array.tobytes() for array in layer.expected
+        ]
