@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.legal import any_iteration, bounds_of, elements_of
+from tosaic.backends.cortex_m.program.structs import read_of
 from tosaic.backends.cortex_m.program.tree import (
     BYTES,
     Access,
@@ -48,6 +49,10 @@ def check_call(program: Program, call: Invoke, around: Sequence[Around]) -> None
     Raises:
         RefusedError: the message says which does not.
     """
+    sizes = {b.name: b.size for b in call.callee.arguments}
+    for name, number in (read for each in call.callee.takes for read in read_of(each)):
+        if not number < sizes.get(name, 0):
+            raise RefusedError(f"{call.callee.name} has no window `{name}` of more than {number} elements")
     for window, start in call.windows:
         _lies(program.buffers[start.buffer], window, start, around, call)
     for (one, first), (other, second) in itertools.combinations(call.windows, 2):

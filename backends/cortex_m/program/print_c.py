@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from tosaic.backends.cortex_m.kernel import weights_at
@@ -16,6 +16,7 @@ from tosaic.backends.cortex_m.program.memory import constant_offsets, scratch_of
 from tosaic.backends.cortex_m.program.ops import LOOKUP, OPS
 from tosaic.backends.cortex_m.program.overlap import overlaps, relation
 from tosaic.backends.cortex_m.program.rewriting import accesses, parts_of, written_out
+from tosaic.backends.cortex_m.program.structs import Element, Struct
 from tosaic.backends.cortex_m.program.thumb import ThumbBlock, is_thumb, thumb
 from tosaic.backends.cortex_m.program.tree import (
     BYTES,
@@ -282,15 +283,17 @@ class Printer:
         return [f"{pad}{call.callee.name}({', '.join(given)});"]
 
     def _given(self, call: Invoke) -> Iterable[str]:
-        """What a kernel is called with: tensors, params and working memory."""
+        """What is called with what: of a kernel tensors, params and working memory."""
+        where = {
+            window.name: f"{start.buffer} + {self.buffers[start.buffer].address(start.index)}"
+            for window, start in call.windows
+        }
+        if call.callee.takes:
+            return [where[each] if isinstance(each, str) else f"&{_struct(each, where)}" for each in call.callee.takes]
         given = {"const": "params", "scratch": "scratch"}
-        for window, start in call.windows:
-            where = f"{start.buffer} + {self.buffers[start.buffer].address(start.index)}"
-            if window.memory in given:
-                given[window.memory] = where
-            else:
-                yield where
-        yield from given.values()
+        given |= {window.memory: where[window.name] for window, _ in call.windows if window.memory in given}
+        tensors = (where[window.name] for window, _ in call.windows if window.memory not in given)
+        return (*tensors, *given.values())
 
     def _pointer(self, buffer: str, where: Affine) -> str:
         return f"(const int8_t *){buffer} + {where}"
@@ -340,8 +343,27 @@ def _all_of(s: If) -> str:
     return " && ".join(f"{condition} >= 0" for condition in s.conditions)
 
 
+def _struct(struct: Struct, where: Mapping[str, str]) -> str:
+    """A struct, given the pointers to windows."""
+    fields = []
+    for name, value in struct.fields:
+        match value:
+            case Element():
+                text = f"{value.factor} * ({where[value.window]})[{value.number}]"
+            case Struct():
+                text = _struct(value, where)
+            case str():
+                text = f"(void *)({where[value]})"
+            case _:
+                text = str(value)
+        fields.append(f".{name} = {text}")
+    return f"(const {struct.type}){{{', '.join(fields)}}}"
+
+
 def _prototype(callee: Callee) -> str:
-    """A declaration; one that begins with `extern` keeps the kernel in a translation unit where nothing is inlined."""
+    """What declares it; `extern` at the start keeps the kernel in a translation unit where nothing is inlined."""
+    if callee.header:
+        return f'#include "{callee.header}"'
     tensors = (b for b in callee.arguments if b.memory in ("in", "out"))
     given = [f"{'const ' * (b.memory == 'in')}{_TYPES[b.dtype]} *" for b in tensors]
     return f"extern void {callee.name}({', '.join(given)}, const int8_t *, int8_t *);"

@@ -16,6 +16,7 @@ from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.host import Derive, Pack
 from tosaic.backends.cortex_m.program.remembered import remembered
 from tosaic.backends.cortex_m.program.row import Row
+from tosaic.backends.cortex_m.program.structs import Struct
 from tosaic.support.errors import BackendError
 
 BYTES: Mapping[str, int] = MappingProxyType({"i8": 1, "i16": 2, "i32": 4, "i64": 8, "f32": 4})
@@ -234,11 +235,15 @@ class Callee:
         name: what C calls it.
         arguments: a window each: it reads `in`, writes `out`, has params in `const`, and leaves anything in `scratch`.
         align: bytes that divide the address of each window.
+        header: of a library; empty for a kernel.
+        takes: what it is given, structs and names of windows; empty for a kernel, whose order is that of all kernels.
     """
 
     name: str
     arguments: tuple[Buffer, ...]
     align: int = 16
+    header: str = ""
+    takes: tuple[Struct | str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,18 @@ from tosaic.backends.cortex_m.program.interpret import Meaning, interpreted, mea
 from tosaic.backends.cortex_m.program.kernel import scheduled
 from tosaic.backends.cortex_m.program.rewriting import nested, seq
 from tosaic.backends.cortex_m.program.schedule import parse_steps
-from tosaic.backends.cortex_m.program.tree import Access, Alloc, Assign, Buffer, Program, RefusedError, Statement
+from tosaic.backends.cortex_m.program.structs import Element, Struct, struct
+from tosaic.backends.cortex_m.program.tree import (
+    Access,
+    Alloc,
+    Assign,
+    Buffer,
+    Callee,
+    Invoke,
+    Program,
+    RefusedError,
+    Statement,
+)
 from tosaic.backends.cortex_m.program.walks import walks
 from tosaic.backends.cortex_m.sharing import as_one
 from tosaic.backends.cortex_m.task import KernelTask
@@ -119,6 +130,24 @@ def test_windows_lie_aligned_and_side_by_side():
     call = call_of(wide, (at("x", 0, 0), at("y", 0, 0)), at("w", 0, 0), "own")
     with pytest.raises(RefusedError, match="does not lie side by side in x"):
         check(Program((replace(x, shape=(4, 32)), y), call), M55.core)
+
+
+def test_a_function_of_a_library_takes_structs():
+    windows = Buffer("a", "i8", (16,), "in"), Buffer("b", "i8", (16,), "out"), Buffer("limits", "i8", (2,), "const")
+    how = struct("how_t", low=Element("limits", 0, -1), at=struct("at_t", x=3, room="b"))
+
+    def built_with(*takes: Struct | str) -> str:
+        call = Invoke(Callee("scales", windows, 1, "scales.h", takes), (at("x", N, 0), at("y", N, 0), at("w", N, 4)))
+        return scheduled(
+            Program(program_of(at("x", N, 0), at("y", N, 0)).arguments, nested(call, n=4)), (), M4.core
+        ).text
+
+    text = built_with(how, "a", "b")
+    given = "&(const how_t){.low = -1 * (w + 16 * n + 4)[0], .at = (const at_t){.x = 3, .room = (void *)(y + 16 * n)}}"
+    assert f"scales({given}, x + 16 * n, y + 16 * n);" in text and '#include "scales.h"' in text
+    for wrong in (struct("how_t", low=Element("limits", 2)), struct("how_t", low="upper"), "c"):
+        with pytest.raises(RefusedError, match="has no window"):
+            built_with(wrong, "a", "b")
 
 
 def test_what_a_call_leaves_in_working_memory_means_nothing():
