@@ -34,6 +34,7 @@ from tosaic.backends.cortex_m.kernels.float_depthwise_sketch import ScalarFloatD
 from tosaic.backends.cortex_m.kernels.float_product_sketch import ScalarFloatProduct
 from tosaic.backends.cortex_m.kernels.indexing_sketch import PlainRows, VectorRows
 from tosaic.backends.cortex_m.kernels.lookup import LookupSketch
+from tosaic.backends.cortex_m.kernels.masked_sketch import MaskedProduct
 from tosaic.backends.cortex_m.kernels.movement_sketch import PlainMovement, VectorMovement
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.kernels.pixel_sketch import PixelSketch
@@ -120,6 +121,7 @@ class Shipped:
         given = {"multiplier": (1 << 30, (1 << 31) - 1), "shift": (36, 39), "bias": (-4000, 4000)}
         given |= {"w": (-127, 128), "low": (-100, -90), "upper": (90, 100)}
         given |= {"y0": (0, 7), "y1": (0, 7), "x0": (0, 5), "x1": (0, 5), "wy": (0, 5), "wx": (0, 5)}
+        given["mask"] = (0, 2)
         given["indices"] = (-1, 7) if "rows" in self.program.buffers else (0, 5)
         rules = {step.rule for step in replayed(self.program, self.steps).host if isinstance(step, Derive)}
         if "nothing_added" in rules or any((b.memory, b.dtype) == ("out", "i16") for b in self.program.arguments):
@@ -240,6 +242,9 @@ def _calls() -> Iterator[Shipped]:
     for core in (CORTEX_M4, CORTEX_M55):
         steps = parse_steps("\n".join(rows.steps(core)))
         yield Shipped(f"{core.name} calls", core, rows.program("row", 32, 16), steps, {"row": row})
+        masked = MaskedProduct(1, 2, 1, 2, 4, 20, 1, -128, 4)
+        program, steps = masked.program("product", 0, 16, core), parse_steps("\n".join(masked.steps(core)))
+        yield Shipped(f"{core.name} masked", core, program, steps, {"product": _multiplied})
         yield Shipped(f"{core.name} turns", core, _turns(), (Step("place", ("written", "r")),), {"adds": _added})
 
 
@@ -256,6 +261,10 @@ def _turns() -> Program:
     body = Alloc(Buffer("written", "i32", (), "scratch"), Alloc(state, seq(Assign(written, 0), body, last)))
     shapes = ("x", (5, 16), "in"), ("y", (16,), "in"), ("out", (16,), "out")
     return Program(tuple(Buffer(name, "i8", shape, memory) for name, shape, memory in shapes), body)
+
+
+def _multiplied(columns: np.ndarray, rows: np.ndarray) -> Sequence[np.ndarray]:
+    return [(rows.astype(int) @ columns.T.astype(int)).astype(np.int8)]
 
 
 def _added(a: np.ndarray, b: np.ndarray) -> Sequence[np.ndarray]:

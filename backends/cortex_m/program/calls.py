@@ -25,10 +25,10 @@ from tosaic.backends.cortex_m.program.tree import (
 )
 
 
-def kernel(name: str, tensors: Iterable[Buffer], params: int, scratch: int) -> Callee:
+def kernel(name: str, tensors: Iterable[Buffer], params: int, scratch: int, align: int = 16) -> Callee:
     """A kernel, given what it reads and writes, and bytes of its params and of its working memory."""
     own = (Buffer("params", "i8", (params,), "const"), Buffer("scratch", "i8", (scratch,), "scratch"))
-    return Callee(name, (*tensors, *(b for b in own if b.size)))
+    return Callee(name, (*tensors, *(b for b in own if b.size)), align)
 
 
 def call_of(callee: Callee, tensors: Sequence[Access], params: Access, scratch: str) -> Invoke:
@@ -76,7 +76,8 @@ def _lies(b: Buffer, window: Buffer, start: Access, around: Sequence[Around], ca
         low, high = bounds_of(index, around)
         if low < 0 or high + extent > whole:
             raise RefusedError(f"{name}, {list(window.shape)}, reaches outside of {b.name}{list(b.shape)}")
-    if not (b.address(start.index) * BYTES[b.dtype]).is_multiple(call.callee.align):
+    still = {s.var: 0 for s in around if not isinstance(s, If) and s.last == 0}
+    if not (b.address(start.index).at(still) * BYTES[b.dtype]).is_multiple(call.callee.align):
         raise RefusedError(f"{call.callee.name} takes addresses of {b.name} that {call.callee.align} divides")
 
 

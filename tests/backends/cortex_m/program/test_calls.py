@@ -16,6 +16,7 @@ from tosa_graphs import Graph
 from tosaic.backends.cortex_m.kernels import dense
 from tosaic.backends.cortex_m.kernels.loop_body import LoopBody, LoopPart
 from tosaic.backends.cortex_m.kernels.loop_calls import LoopCalls, unpacked
+from tosaic.backends.cortex_m.kernels.masked_sketch import MaskedProduct
 from tosaic.backends.cortex_m.kernels.transposed import row_of, rows_of
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.calls import call_of, kernel, with_scratch
@@ -25,6 +26,7 @@ from tosaic.backends.cortex_m.program.kernel import scheduled
 from tosaic.backends.cortex_m.program.rewriting import nested, seq
 from tosaic.backends.cortex_m.program.schedule import parse_steps
 from tosaic.backends.cortex_m.program.structs import Element, Struct, struct
+from tosaic.backends.cortex_m.program.text import parse_program
 from tosaic.backends.cortex_m.program.tree import (
     Access,
     Alloc,
@@ -227,3 +229,46 @@ def test_a_loop_is_calls_of_the_kernels_of_its_body(name, bench: Bench):
         assert [found[f"out{i}"].tobytes() for i in range(len(results))] == [
             array.tobytes() for array in layer.expected
         ]
+
+
+@pytest.mark.parametrize("bench", [M55, M4], ids=["m55", "m4"])
+@pytest.mark.parametrize("shape", [(2, 2, 4, 64), (1, 3, 4, 40), (1, 8, 4, 17)])
+def test_a_masked_product_is_calls_for_blocks_that_are_seen(shape, bench: Bench):
+    """The interpreter equals products by NumPy: before and behind the steps; blocks that nobody sees take no call."""
+    batch, rows, depth, columns = shape
+    block = 32 if columns % 32 == 0 else columns
+    rng, called = np.random.default_rng(3), list[int]()
+
+    def product(keys: np.ndarray, queries: np.ndarray, params: np.ndarray) -> list[np.ndarray]:
+        called.append(int(params[0]))
+        return [(queries.astype(int) @ keys.T.astype(int) >> 4).astype(np.int8)]
+
+    x, a = (rng.integers(-20, 20, (batch, count, depth)).astype(np.int8) for count in (columns, rows))
+    for masks, seen in ((1, columns // 3), (rows, columns // 3), (1, 0)):
+        mask = np.broadcast_to(np.arange(columns) < seen, (masks, columns)).astype(np.int8)
+        calls = MaskedProduct(batch, columns // block, 1, rows, depth, block, masks, -128, 4)
+        program = calls.program("product", 16, 32, bench.core)
+        steps = parse_steps("\n".join(calls.steps(bench.core)))
+        full = (a.astype(int) @ x.transpose(0, 2, 1).astype(int) >> 4).astype(np.int8)
+        wanted = np.where(np.resize(mask, (batch, rows, columns)), full, -128)
+        for each in (program, scheduled(program, steps, bench.core).program):
+            called.clear()
+            given = {"x": x, "a": a, "mask": mask, "known": np.full(16, 7, np.int8)}
+            found = interpreted(each, given, {"product": product})["out"]
+            assert np.array_equal(found.reshape(wanted.shape), wanted)
+            assert called == [7] * batch * -(-seen // block)
+
+
+def test_a_greatest_number_in_a_block_begins_where_it_is_said_to():
+    text = """
+a: i8[16] in in
+out: i32[1] in out
+for j < 1:
+  S: i32[] in scratch
+  S = 0
+  for m < 16:
+    S = max(low(S), a[m])
+  out[0] = S
+"""
+    steps = parse_steps("place(S, r)\nsplit(m, ml, 16)\nstage(a, m, v, q)\nselect(j, mve)\nblock(j)")
+    assert '"mov.w r0, #0\\n"' in scheduled(parse_program(text), steps, M55.core).text
