@@ -14,7 +14,7 @@ from itertools import product
 import numpy as np
 
 from tosaic.backends.cortex_m.kernel import KernelSource
-from tosaic.backends.cortex_m.kernels.mve import PORTABLE_COPY, PRELUDE, VECTOR, with_symbol
+from tosaic.backends.cortex_m.kernels.mve import PORTABLE, PRELUDE, VECTOR, with_symbol
 from tosaic.backends.target import Core
 
 _RUN = struct.Struct("<hh")
@@ -79,7 +79,7 @@ void @SYMBOL@(int8_t *to, const int8_t *params, int8_t *scratch)
 def unpacking(params: bytes, core: Core) -> KernelSource:
     """A kernel that makes the params, and zeros behind them up to a whole vector, of its own."""
     packed, runs = dense(params)
-    prelude = PRELUDE + _WITH_VECTORS if core.mve else PORTABLE_COPY + _WITHOUT_VECTORS
+    prelude = PRELUDE + _WITH_VECTORS if core.mve else PORTABLE + _WITHOUT_VECTORS
     symbol, text = with_symbol("unpack", prelude + _UNPACK.replace("@RUNS@", str(runs)))
     return KernelSource(symbol, "c", text, packed)
 

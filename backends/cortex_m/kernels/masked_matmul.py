@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -14,9 +15,6 @@ from tosaic.backends.cortex_m.kernels.masked_sketch import MaskedProduct
 from tosaic.backends.cortex_m.kernels.matmul import Matmul, product_workload
 from tosaic.backends.cortex_m.kernels.mve import VECTOR, round_up
 from tosaic.backends.cortex_m.kernels.mve_match import number, workload
-from tosaic.backends.cortex_m.program.kernel import scheduled
-from tosaic.backends.cortex_m.program.memory import scratch_bytes
-from tosaic.backends.cortex_m.program.schedule import parse_steps
 from tosaic.backends.target import Core
 from tosaic.support.attributes import bool_of, ints_of
 from tosaic.support.functions import body_of, computing_ops, returned
@@ -72,19 +70,18 @@ class MaskedMatmul(KernelFamily):
 
     def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
         part, calls = self._product(workload, core).generate(_inner(workload), schedule, core), _calls(workload)
-        program = calls.program(part.symbol, len(part.params), part.scratch_bytes, core)
-        steps = parse_steps("\n".join(calls.steps(core)))
+        built = calls.built(part.symbol, len(part.params), part.scratch_bytes, core)
         known = {"known": np.frombuffer(part.params, np.int8)}
-        return replace(scheduled(program, steps, core).source(self.name, known), parts=(part,))
+        return replace(built.source(self.name, known), parts=(part,))
 
     def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
         found = self._product(workload, core).features(_inner(workload), schedule, core)
-        return {**found, "scratch": round_up(int(found.get("scratch", 0)), VECTOR) + _results(workload, core)}
+        return {**found, "scratch": round_up(int(found.get("scratch", 0)), VECTOR) + _results(_calls(workload), core)}
 
     def _product(self, workload: Workload, core: Core) -> Matmul:
         """The family of the kernels of a block, with the working memory that its results leave."""
         most = self.site.most_scratch
-        left = None if most is None else max(0, most - _results(workload, core))
+        left = None if most is None else max(0, most - _results(_calls(workload), core))
         return Matmul(self.libraries, replace(self.site, most_scratch=left))
 
 
@@ -101,6 +98,7 @@ def _calls(workload: Workload) -> MaskedProduct:
     return MaskedProduct(**sizes, block=number(workload, "columns"), align=_ALIGNED)
 
 
-def _results(workload: Workload, core: Core) -> int:
+@lru_cache(maxsize=64)
+def _results(calls: MaskedProduct, core: Core) -> int:
     """Bytes of working memory beside that of the product."""
-    return scratch_bytes(_calls(workload).program("", 0, 0, core))
+    return calls.built("", 0, 0, core).scratch

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.calls import call_of, kernel, with_scratch
+from tosaic.backends.cortex_m.program.kernel import Built, scheduled
 from tosaic.backends.cortex_m.program.movement import FILL
 from tosaic.backends.cortex_m.program.rewriting import nested, seq
+from tosaic.backends.cortex_m.program.schedule import parse_steps
 from tosaic.backends.cortex_m.program.sketches.copies import moved
 from tosaic.backends.cortex_m.program.tree import (
     REGISTERS,
@@ -52,6 +54,10 @@ class MaskedProduct:
     masks: int
     masked: int
     align: int
+
+    def built(self, name: str, params: int, scratch: int, core: Core) -> Built:
+        """The calls, scheduled."""
+        return scheduled(self.program(name, params, scratch, core), parse_steps("\n".join(self.steps(core))), core)
 
     def program(self, name: str, params: int, scratch: int, core: Core) -> Program:
         """The calls, given the kernel of a block, bytes of its params and of its working memory."""

@@ -19,12 +19,10 @@ from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource
 from tosaic.backends.cortex_m.kernels.conv2d import Conv2d
 from tosaic.backends.cortex_m.kernels.conv2d_i16 import Conv2dI16
 from tosaic.backends.cortex_m.kernels.movement import ELEMENTS
+from tosaic.backends.cortex_m.kernels.mve import VECTOR, round_up
 from tosaic.backends.cortex_m.kernels.mve_match import constants_after_first, is_chain
 from tosaic.backends.cortex_m.kernels.transposed_sketch import TransposedAxis, TransposedRows
-from tosaic.backends.cortex_m.program.check import SLACK
-from tosaic.backends.cortex_m.program.kernel import scheduled
-from tosaic.backends.cortex_m.program.memory import scratch_bytes
-from tosaic.backends.cortex_m.program.schedule import Step, parse_steps
+from tosaic.backends.cortex_m.program.schedule import Step
 from tosaic.backends.cortex_m.sharing import as_one
 from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.backends.target import Core
@@ -33,7 +31,7 @@ from tosaic.support.functions import body_of, computing_ops, retype, standalone
 from tosaic.support.mlir import constant, constant_value, element_type, functions, ir, numpy_dtype, parse, shape_of
 from tosaic.support.tosa_builder import emit, rebuild, tensor
 from tosaic.support.values import is_argument
-from tosaic.tuner.space import Schedule, Variant
+from tosaic.tuner.space import Choice, Schedule, Space, Variant
 
 _EPILOGUE = {"tosa.rescale", "tosa.clamp", "tosa.table"}
 _CONVOLUTIONS = ("conv2d", "conv2d_i16", "cmsis_nn")
@@ -67,8 +65,9 @@ class TransposedConvolution(KernelFamily):
         return Workload(self.name, key, {"function": str(function)}, {"weights": weights})
 
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
-        found = self._parts(workload, core).convolutions[0].space.variants
-        return [variant for variant in found if variant.name.partition(".")[0] in _CONVOLUTIONS]
+        first, *others = (task.space for task in self._parts(workload, core).convolutions)
+        known = (variant for variant in first.variants if variant.name.partition(".")[0] in _CONVOLUTIONS)
+        return [replace(variant, knobs=_of_all(variant, others)) for variant in known]
 
     def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
         return self._parts(workload, core).source(schedule, core)
@@ -85,10 +84,19 @@ class TransposedConvolution(KernelFamily):
             name: count * rows if name.rpartition(".")[2] in ("estimate", "estimate_with_waits") else count
             for name, count in row.items()
         }
-        return {**found, "rows": rows, "scratch": float(parts.scratch(scratch))}
+        return {**found, "rows": rows, "scratch": float(parts.scratch(scratch, core))}
 
     def _parts(self, workload: Workload, core: Core) -> _Parts:
         return _parts(str(workload.attributes["function"]), core, tuple(self.libraries.items()), self.site)
+
+
+def _of_all(variant: Variant, others: Sequence[Space]) -> Mapping[str, tuple[Choice, ...]]:
+    """The choices of a variant that all rows of a group have, as some depend on their weights."""
+    alike = [known.knobs for space in others if (known := space.variant(variant.name)) is not None]
+    return {
+        name: tuple(choice for choice in choices if all(choice in knobs[name] for knobs in alike))
+        for name, choices in variant.knobs.items()
+    }
 
 
 def rows_of(function: ir.Operation) -> TransposedRows:
@@ -162,9 +170,9 @@ class _Parts:
     calls: TransposedRows
     convolutions: tuple[KernelTask, ...]
 
-    def scratch(self, row: int) -> int:
+    def scratch(self, row: int, core: Core) -> int:
         """Bytes of working memory, of which the kernel of a row takes some."""
-        return scratch_bytes(self.calls.program("", 0, row))
+        return round_up(row, VECTOR) + self.calls.built("", 0, 0, core).scratch
 
     def source(self, schedule: Schedule, core: Core) -> KernelSource:
         """The kernel, with that of a row as its part.
@@ -173,10 +181,8 @@ class _Parts:
             BackendError: the kernels of the rows differ in more than their params.
         """
         row, calls = as_one([task.generate(schedule) for task in self.convolutions]), self.calls
-        program = calls.program(row.symbol, len(row.params), row.scratch_bytes)
-        params = {"kernels": np.frombuffer(row.params, np.int8)}
-        steps = parse_steps("\n".join(calls.steps(core)))
-        made = scheduled(program, steps, core).source("transpose_conv2d", params)
+        built = calls.built(row.symbol, len(row.params), row.scratch_bytes, core)
+        made = built.source("transpose_conv2d", {"kernels": np.frombuffer(row.params, np.int8)})
         return replace(made, libraries=row.libraries, parts=(row,))
 
 
@@ -188,5 +194,5 @@ def _parts(text: str, core: Core, libraries: tuple[tuple[str, Path], ...], site:
     rows = [row_of(function, calls, phase) for phase in range(calls.down.stride)]
     tasks = tuple(KernelTask.of(functions(row)["main"], core, _CONVOLUTIONS, (), dict(libraries)) for row in rows)
     parts = _Parts(calls, tasks)
-    most = None if site.most_scratch is None else site.most_scratch - parts.scratch(0) - SLACK
+    most = None if site.most_scratch is None else site.most_scratch - parts.scratch(0, core)
     return _Parts(calls, tuple(replace(task, site=replace(site, most_scratch=most, alike=True)) for task in tasks))

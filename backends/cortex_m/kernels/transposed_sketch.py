@@ -9,8 +9,10 @@ from tosaic.backends.cortex_m.kernels.mve import VECTOR
 from tosaic.backends.cortex_m.phases import Axis
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.calls import call_of, kernel, with_scratch
+from tosaic.backends.cortex_m.program.kernel import Built, scheduled
 from tosaic.backends.cortex_m.program.movement import FILL
 from tosaic.backends.cortex_m.program.rewriting import nested, seq
+from tosaic.backends.cortex_m.program.schedule import parse_steps
 from tosaic.backends.cortex_m.program.sketches.copies import copied_elements
 from tosaic.backends.cortex_m.program.tree import (
     BYTES,
@@ -100,6 +102,10 @@ class TransposedRows:
     def _copies_results(self) -> bool:
         """Whether what a call makes is no aligned row of the result."""
         return self._out_row != self._made_row or self._out_row * BYTES[self.types[1]] % VECTOR > 0
+
+    def built(self, name: str, params: int, scratch: int, core: Core) -> Built:
+        """The calls, scheduled."""
+        return scheduled(self.program(name, params, scratch), parse_steps("\n".join(self.steps(core))), core)
 
     def program(self, name: str, params: int, scratch: int) -> Program:
         """The calls, given the kernel of a row, bytes of its params for a group and of its working memory.
