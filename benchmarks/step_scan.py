@@ -18,7 +18,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -34,6 +34,7 @@ from tosaic.backends.cortex_m.kernels.float_depthwise_sketch import ScalarFloatD
 from tosaic.backends.cortex_m.kernels.float_product_sketch import ScalarFloatProduct
 from tosaic.backends.cortex_m.kernels.indexing_sketch import PlainRows, VectorRows
 from tosaic.backends.cortex_m.kernels.lookup import LookupSketch
+from tosaic.backends.cortex_m.kernels.masked_sketch import MaskedProduct
 from tosaic.backends.cortex_m.kernels.movement_sketch import PlainMovement, VectorMovement
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.kernels.pixel_sketch import PixelSketch
@@ -49,25 +50,40 @@ from tosaic.backends.cortex_m.kernels.reduction_sketch import ReductionSketch, R
 from tosaic.backends.cortex_m.kernels.resize_sketch import ResizeSketch
 from tosaic.backends.cortex_m.kernels.row_sketch import RowSketch
 from tosaic.backends.cortex_m.kernels.spatial_tile_sketch import SpatialTileSketch
+from tosaic.backends.cortex_m.kernels.transposed_sketch import TransposedAxis, TransposedRows
 from tosaic.backends.cortex_m.kernels.vector_depthwise_sketch import FloatDepthwise, VectorDepthwise, byte_depthwise
 from tosaic.backends.cortex_m.kernels.vector_pool_sketch import SteppedPool, TiledPool, WalkedPool
 from tosaic.backends.cortex_m.kernels.vector_product_sketch import FloatProduct
 from tosaic.backends.cortex_m.kernels.vector_sketch import vector_sketches
+from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
+from tosaic.backends.cortex_m.program.calls import call_of, kernel, with_scratch
 from tosaic.backends.cortex_m.program.canonical import guard_change
 from tosaic.backends.cortex_m.program.check import check
 from tosaic.backends.cortex_m.program.guesses import cheapest_first
 from tosaic.backends.cortex_m.program.host import Derive
 from tosaic.backends.cortex_m.program.indexing import IndexedRows
-from tosaic.backends.cortex_m.program.interpret import host_constants, interpreted
+from tosaic.backends.cortex_m.program.interpret import Meaning, host_constants, interpreted
 from tosaic.backends.cortex_m.program.kernel import Built, Sketched
 from tosaic.backends.cortex_m.program.memory import params_of, scratch_bytes
 from tosaic.backends.cortex_m.program.movement import CopyAxis, CopyBox
 from tosaic.backends.cortex_m.program.moves import all_moves, drawn
 from tosaic.backends.cortex_m.program.print_c import Printer
 from tosaic.backends.cortex_m.program.resizing import ResizedAxis, Resizing
+from tosaic.backends.cortex_m.program.rewriting import nested, seq
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Step, applied, parse_steps, replayed, trees
-from tosaic.backends.cortex_m.program.tree import NUMPY, Program, RefusedError
+from tosaic.backends.cortex_m.program.tree import (
+    NUMPY,
+    Access,
+    Alloc,
+    Assign,
+    Buffer,
+    If,
+    Let,
+    Op,
+    Program,
+    RefusedError,
+)
 from tosaic.backends.cortex_m.toolchain import compile_kernels
 from tosaic.backends.target import Core
 
@@ -86,12 +102,17 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 
 @dataclass(frozen=True)
 class Shipped:
-    """A kernel as it is shipped: an algorithm and a schedule of it for a core."""
+    """A kernel as it is shipped: an algorithm and a schedule of it for a core.
+
+    Args:
+        meanings: of kernels that it calls.
+    """
 
     name: str
     core: Core
     program: Program
     steps: tuple[Step, ...]
+    meanings: Mapping[str, Meaning] = field(default_factory=dict)
 
     @cached_property
     def arrays(self) -> dict[str, np.ndarray]:
@@ -100,6 +121,7 @@ class Shipped:
         given = {"multiplier": (1 << 30, (1 << 31) - 1), "shift": (36, 39), "bias": (-4000, 4000)}
         given |= {"w": (-127, 128), "low": (-100, -90), "upper": (90, 100)}
         given |= {"y0": (0, 7), "y1": (0, 7), "x0": (0, 5), "x1": (0, 5), "wy": (0, 5), "wx": (0, 5)}
+        given["mask"] = (0, 2)
         given["indices"] = (-1, 7) if "rows" in self.program.buffers else (0, 5)
         rules = {step.rule for step in replayed(self.program, self.steps).host if isinstance(step, Derive)}
         if "nothing_added" in rules or any((b.memory, b.dtype) == ("out", "i16") for b in self.program.arguments):
@@ -118,7 +140,7 @@ class Shipped:
 
     def outputs(self, program: Program) -> dict[str, np.ndarray]:
         """What a tree made of the algorithm puts out, flat."""
-        found = interpreted(program, host_constants(program, self.arrays))
+        found = interpreted(program, host_constants(program, self.arrays), self.meanings)
         return {name: array.ravel() for name, array in found.items()}
 
     @cached_property
@@ -165,6 +187,7 @@ def shipped_schedules() -> Iterator[Shipped]:
     }
     for name, what in floats.items():
         yield _first(f"{CORTEX_M4.name} {name}", CORTEX_M4, what)
+    yield from _calls()
     for core, (name, what) in itertools.product((CORTEX_M4, CORTEX_M3), kinds.items()):
         yield _first(f"{core.name} {name}", core, what)
     vectors = Geometry(1, 1, 6, 16, (1, 1), (1, 1), (0, 0, 0, 0), (1, 1), 1, 6)
@@ -204,6 +227,48 @@ def shipped_schedules() -> Iterator[Shipped]:
     kinds["spatial_tiles"] = SpatialTileSketch(image, 1, plain, "rounded", constants)
     for name, what in kinds.items():
         yield _first(f"{CORTEX_M55.name} {name}", CORTEX_M55, what)
+
+
+def _calls() -> Iterator[Shipped]:
+    """Rows made by calls, of which some read the image, others a copy with zero points around it."""
+    axes = TransposedAxis(4, 4, 2, -1, 8), TransposedAxis(4, 3, 2, -1, 7)
+    rows = TransposedRows(1, *axes, 4, 2, ("i8", "i8"), 3)
+
+    def row(given: np.ndarray, params: np.ndarray) -> Sequence[np.ndarray]:
+        """All numbers of the rows, each in several results, and the params."""
+        size = rows.program("row", 32, 16).buffers["made"].size
+        return [(np.resize(given.sum(0), size) + np.resize(params, size)).astype(np.int8)]
+
+    for core in (CORTEX_M4, CORTEX_M55):
+        steps = parse_steps("\n".join(rows.steps(core)))
+        yield Shipped(f"{core.name} calls", core, rows.program("row", 32, 16), steps, {"row": row})
+        masked = MaskedProduct(1, 2, 1, 2, 4, 20, 1, -128, 4)
+        program, steps = masked.program("product", 0, 16, core), parse_steps("\n".join(masked.steps(core)))
+        yield Shipped(f"{core.name} masked", core, program, steps, {"product": _multiplied})
+        yield Shipped(f"{core.name} turns", core, _turns(), (Step("place", ("written", "r")),), {"adds": _added})
+
+
+def _turns() -> Program:
+    """Rows that are added up, call by call, to what the call before wrote: two buffers take turns."""
+    t, p, c, zero = (Affine.of(name) if name else Affine() for name in ("t", "p", "c", ""))
+    windows = [Buffer(name, "i8", (16,), "in") for name in "ab"] + [Buffer("sum", "i8", (16,), "out")]
+    adds, state, written = kernel("adds", windows, 0, 32), Buffer("state", "i8", (2, 16), "scratch"), Access("written")
+    first, later, target = Access("y", (zero,)), Access("state", (p * -1 + 1, zero)), Access("state", (p, zero))
+    calls = [call_of(adds, (Access("x", (t, zero)), before, target), target, "own") for before in (first, later)]
+    each = Let("p", written, 2, with_scratch(adds, "own", If((t - 1,), calls[1], calls[0])))
+    body = nested(seq(each, Assign(written, Op("sub", (1, written)))), t=5)
+    last = nested(Assign(Access("out", (c,)), Access("state", (zero, c))), c=16)
+    body = Alloc(Buffer("written", "i32", (), "scratch"), Alloc(state, seq(Assign(written, 0), body, last)))
+    shapes = ("x", (5, 16), "in"), ("y", (16,), "in"), ("out", (16,), "out")
+    return Program(tuple(Buffer(name, "i8", shape, memory) for name, shape, memory in shapes), body)
+
+
+def _multiplied(columns: np.ndarray, rows: np.ndarray) -> Sequence[np.ndarray]:
+    return [(rows.astype(int) @ columns.T.astype(int)).astype(np.int8)]
+
+
+def _added(a: np.ndarray, b: np.ndarray) -> Sequence[np.ndarray]:
+    return [a + b]
 
 
 def _windows(plain: Epilogue, likely: Mapping[str, np.ndarray]) -> dict[str, Sketched]:
@@ -327,8 +392,12 @@ def walked(shipped: Shipped, rng: random.Random) -> Tried:
 
 
 def runnable(found: Sequence[Tried]) -> list[Tried]:
-    """Those that work whose kernels the core can run."""
-    return [each for each in found if each.program is not None and printed(each.shipped, each.program) is not None]
+    """Those that work whose kernels the core can run alone."""
+    return [
+        each
+        for each in found
+        if each.program is not None and not each.shipped.meanings and printed(each.shipped, each.program) is not None
+    ]
 
 
 class Ran(NamedTuple):

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TypeAlias
 
 import numpy as np
 
@@ -20,10 +19,10 @@ from tosaic.backends.cortex_m.cmsis_nn import (
     MAX_POOL,
     CmsisNn,
 )
-from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload, weights_at
+from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
 from tosaic.backends.cortex_m.kernels.conv2d import Conv2d
 from tosaic.backends.cortex_m.kernels.depthwise import Depthwise
-from tosaic.backends.cortex_m.kernels.mve import round_up, with_symbol
+from tosaic.backends.cortex_m.kernels.mve import round_up
 from tosaic.backends.cortex_m.kernels.mve_match import (
     INT8,
     Geometry,
@@ -34,7 +33,11 @@ from tosaic.backends.cortex_m.kernels.mve_match import (
     number,
     workload,
 )
-from tosaic.backends.cortex_m.kernels.params import Params
+from tosaic.backends.cortex_m.program.affine import Affine
+from tosaic.backends.cortex_m.program.kernel import scheduled
+from tosaic.backends.cortex_m.program.rewriting import nested
+from tosaic.backends.cortex_m.program.structs import Element, Field, Struct, struct
+from tosaic.backends.cortex_m.program.tree import Access, Alloc, Buffer, Callee, Invoke, Program, Statement
 from tosaic.backends.target import Core
 from tosaic.support.attributes import ints_of
 from tosaic.support.functions import computing_ops
@@ -72,9 +75,9 @@ class CmsisNnKernels(KernelFamily):
 
     def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
         function = schedule.variant
-        glue, params, scratch, weights = _GENERATORS[function](workload, function, core)
-        symbol, text = with_symbol("cmsis_nn", glue)
-        return KernelSource(symbol, "c", text, params, scratch, libraries=(LIBRARY,), weights=weights)
+        call = _GENERATORS[function](workload, function, core)
+        source = scheduled(call.program(function), (), core).source("cmsis_nn", call.constants)
+        return replace(source, libraries=(LIBRARY,))
 
     def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
         return {function: float(function == schedule.variant) for function in FUNCTIONS}
@@ -123,144 +126,153 @@ def _candidates(workload: Workload) -> Iterator[str]:
         yield CONVOLVE
 
 
-_Call: TypeAlias = tuple[str, bytes, int, int | None]
-"""C of the glue, the params, bytes of scratch memory, and where the weights begin."""
-
-_HEAD = """\
-#include "arm_nnfunctions.h"
-void @SYMBOL@(const int8_t *in, int8_t *out, const int8_t *params, void *scratch)
-{
-"""
-
-
-def _dims(name: str, n: int, h: int, w: int, c: int) -> str:
-    return f"  const cmsis_nn_dims {name} = {{.n = {n}, .h = {h}, .w = {w}, .c = {c}}};"
-
-
-def _tile(pair: tuple[int, ...]) -> str:
-    """A cmsis_nn_tile of (height, width)."""
-    return f"{{.w = {pair[1]}, .h = {pair[0]}}}"
-
-
-class _LayerParams:
-    """The params of a weighted layer: {zero point, low, high, input's zero point}, then what CMSIS-NN wants.
+@dataclass(frozen=True)
+class _LibraryCall:
+    """A call of a function of the library, for each image by itself or for all at once.
 
     Args:
-        sums: of a fully connected layer; see `_fully_connected`.
+        takes: its arguments: `x` and `y` are the input and the result, `context` is its working memory.
+        sizes: of `x` and of `y` in one call.
+        constants: other windows.
+        scratch: bytes of working memory.
     """
 
-    def __init__(
-        self, workload: Workload, weights: np.ndarray, bias: np.ndarray, sums: np.ndarray | None = None
-    ) -> None:
-        constants = workload.constants
-        self.blob = Params()
-        self.blob.add(np.append(constants["range"], constants["input_zero_point"]).astype(np.int32))
-        self.bias = self.blob.add(bias.astype(np.int32))
-        self.multiplier = self.blob.add(constants["multiplier"].astype(np.int32))
+    takes: tuple[Struct | str, ...]
+    sizes: tuple[int, int]
+    constants: Mapping[str, np.ndarray]
+    scratch: int = 0
+    images: int = 1
+
+    def program(self, function: str) -> Program:
+        """The call as a program."""
+        x, y = self.sizes
+        windows = [Buffer("x", "i8", (x,), "in"), Buffer("y", "i8", (y,), "out")]
+        constants = [_constant(name, array) for name, array in self.constants.items()]
+        context = [Buffer("context", "i8", (self.scratch,), "scratch")] if self.scratch else []
+        callee = Callee(function, (*windows, *constants, *context), 1, "arm_nnfunctions.h", self.takes)
+        image, zero = Affine.of("image"), Affine()
+        places = (Access(b.name, (image, zero) if b in windows else (zero,)) for b in callee.arguments)
+        body: Statement = nested(Invoke(callee, tuple(places)), image=self.images)
+        tensors = (replace(b, shape=(self.images, *b.shape)) for b in windows)
+        return Program((*tensors, *constants), Alloc(context[0], body) if context else body)
+
+
+def _constant(name: str, array: np.ndarray) -> Buffer:
+    return Buffer(name, "i8" if array.dtype == np.int8 else "i32", (array.size,), "const")
+
+
+def _dims(n: int, h: int, w: int, c: int) -> Struct:
+    return struct("cmsis_nn_dims", n=n, h=h, w=w, c=c)
+
+
+def _tile(pair: tuple[int, ...]) -> Struct:
+    """Of (height, width)."""
+    return struct("cmsis_nn_tile", w=pair[1], h=pair[0])
+
+
+def _context(window: str, size: int) -> Struct:
+    return struct("cmsis_nn_context", buf=window, size=size)
+
+
+def _layer(workload: Workload, weights: np.ndarray, **others: np.ndarray) -> dict[str, np.ndarray]:
+    """The constants of a weighted layer: {zero point, low, high, input's zero point}, then what CMSIS-NN wants."""
+    known = workload.constants
+    return {
+        "limits": np.append(known["range"], known["input_zero_point"]).astype(np.int32),
+        "bias": known["bias"].astype(np.int32),
+        "multiplier": known["multiplier"].astype(np.int32),
         # CMSIS-NN multiplies by multiplier * 2^(shift - 31).
-        self.shift = self.blob.add(31 - constants["shift"].astype(np.int32))
-        self.sums = 0 if sums is None else self.blob.add(sums)
-        self.weights = self.blob.add(weights)
-
-    @property
-    def lines(self) -> list[str]:
-        return [
-            "  const int32_t *range = (const int32_t *)params;",
-            f"  const cmsis_nn_per_channel_quant_params scale = {{(int32_t *)(params + {self.multiplier}), "
-            f"(int32_t *)(params + {self.shift})}};",
-            f"  const int32_t *bias = (const int32_t *)(params + {self.bias});",
-            weights_at(self.weights),
-        ]
+        "shift": 31 - known["shift"].astype(np.int32),
+        **others,
+        "w": weights,
+    }
 
 
-_RANGE = ".input_offset = -range[3], .output_offset = range[0], .activation = {range[1], range[2]}"
-_ARGUMENTS = "&input, in, &filter, packed, &one_per_channel, bias, &output, out"
+_PER_CHANNEL = struct("cmsis_nn_per_channel_quant_params", multiplier="multiplier", shift="shift")
+_PER_TENSOR = struct("cmsis_nn_per_tensor_quant_params", multiplier=Element("multiplier", 0), shift=Element("shift", 0))
+_RANGE: Mapping[str, Field] = {
+    "input_offset": Element("limits", 3, -1),
+    "output_offset": Element("limits", 0),
+    "activation": struct("cmsis_nn_activation", min=Element("limits", 1), max=Element("limits", 2)),
+}
 
 
-def _window_lines(geometry: Geometry, channels: int) -> list[str]:
-    return [
-        _dims("input", geometry.batch, geometry.height, geometry.width, geometry.channels),
-        _dims("output", geometry.batch, geometry.rows, geometry.columns, channels),
-        _dims("one_per_channel", 1, 1, 1, channels),
-    ]
+def _weighted(geometry: Geometry, filters: Struct, channels: int) -> tuple[Struct | str, ...]:
+    """The arguments of a weighted layer that are tensors, each behind its dimensions."""
+    x, y = _ends(geometry, channels)
+    return x, "x", filters, "w", _dims(1, 1, 1, channels), "bias", y, "y"
 
 
-def _window_params(geometry: Geometry) -> str:
-    stride, pad, dilation = map(_tile, (geometry.stride, geometry.pad[::2], geometry.dilation))
-    return f".stride = {stride}, .padding = {pad}, .dilation = {dilation}"
+def _ends(geometry: Geometry, channels: int) -> tuple[Struct, Struct]:
+    """The dimensions of the input and of the result."""
+    return (
+        _dims(geometry.batch, geometry.height, geometry.width, geometry.channels),
+        _dims(geometry.batch, geometry.rows, geometry.columns, channels),
+    )
 
 
-def _convolve(workload: Workload, function: str, core: Core) -> _Call:
+def _sizes(geometry: Geometry, channels: int) -> tuple[int, int]:
+    """Elements of the input and of the result."""
+    image, pixels = geometry.height * geometry.width * geometry.channels, geometry.rows * geometry.columns
+    return geometry.batch * image, geometry.batch * pixels * channels
+
+
+def _windows(geometry: Geometry) -> dict[str, Field]:
+    return {"stride": _tile(geometry.stride), "padding": _tile(geometry.pad[::2])}
+
+
+def _convolve(workload: Workload, function: str, core: Core) -> _LibraryCall:
     geometry, channels = Geometry.of(workload.attributes), number(workload, "out_channels")
-    layer = _LayerParams(workload, workload.constants["weights"], workload.constants["bias"])
     scratch = 4 * round_up(geometry.depth, 16)
-    lines = [
-        *layer.lines,
-        *_window_lines(geometry, channels),
-        _dims("filter", channels, *geometry.kernel, geometry.channels),
-        f"  const cmsis_nn_context context = {{scratch, {scratch}}};",
-        f"  const cmsis_nn_conv_params how = {{{_RANGE}, {_window_params(geometry)}}};",
-        f"  {function}(&context, &how, &scale, {_ARGUMENTS});",
-    ]
-    return _HEAD + "\n".join([*lines, "}", ""]), bytes(layer.blob), scratch, layer.weights
+    how = struct("cmsis_nn_conv_params", **_RANGE, **_windows(geometry), dilation=_tile(geometry.dilation))
+    tensors = _weighted(geometry, _dims(channels, *geometry.kernel, geometry.channels), channels)
+    takes = (_context("context", scratch), how, _PER_CHANNEL, *tensors)
+    return _LibraryCall(takes, _sizes(geometry, channels), _layer(workload, workload.constants["weights"]), scratch)
 
 
-def _depthwise(workload: Workload, function: str, core: Core) -> _Call:
+def _depthwise(workload: Workload, function: str, core: Core) -> _LibraryCall:
     geometry, multiples = Geometry.of(workload.attributes), number(workload, "multiples")
     channels, window = geometry.channels * multiples, geometry.kernel[0] * geometry.kernel[1]
-    layer = _LayerParams(workload, workload.constants["weights"].transpose(1, 2, 0), workload.constants["bias"])
     scratch = 2 * window * channels
     if core.mve:
         scratch = 4 * window * max(geometry.channels, _DEPTHWISE_BLOCK) + window * channels + 4 * round_up(window, 16)
-    lines = [
-        *layer.lines,
-        *_window_lines(geometry, channels),
-        _dims("filter", 1, *geometry.kernel, channels),
-        f"  const cmsis_nn_context context = {{scratch, {scratch}}};",
-        f"  const cmsis_nn_dw_conv_params how = {{{_RANGE}, .ch_mult = {multiples}, {_window_params(geometry)}}};",
-        f"  {function}(&context, &how, &scale, {_ARGUMENTS});",
-    ]
-    return _HEAD + "\n".join([*lines, "}", ""]), bytes(layer.blob), scratch, layer.weights
+    how = struct(
+        "cmsis_nn_dw_conv_params",
+        **_RANGE,
+        ch_mult=multiples,
+        **_windows(geometry),
+        dilation=_tile(geometry.dilation),
+    )
+    tensors = _weighted(geometry, _dims(1, *geometry.kernel, channels), channels)
+    takes = (_context("context", scratch), how, _PER_CHANNEL, *tensors)
+    weights = workload.constants["weights"].transpose(1, 2, 0)
+    return _LibraryCall(takes, _sizes(geometry, channels), _layer(workload, weights), scratch)
 
 
-def _fully_connected(workload: Workload, function: str, core: Core) -> _Call:
+def _fully_connected(workload: Workload, function: str, core: Core) -> _LibraryCall:
     """The context is the bias with the input's zero point folded in, which `arm_vector_sum_s8` would compute."""
     geometry, channels = Geometry.of(workload.attributes), number(workload, "out_channels")
     weights, bias = workload.constants["weights"], workload.constants["bias"]
     sums = fold_zero_point(bias, weights, int(workload.constants["input_zero_point"].item()))
-    layer = _LayerParams(workload, weights, bias, sums)
-    per_tensor = "{scale.multiplier[0], scale.shift[0]}"
-    lines = [
-        *layer.lines,
-        _dims("input", geometry.batch, 1, 1, geometry.depth),
-        _dims("filter", geometry.depth, 1, 1, channels),
-        _dims("output", geometry.batch, 1, 1, channels),
-        _dims("one_per_channel", 1, 1, 1, channels),
-        f"  const cmsis_nn_context context = {{(void *)(params + {layer.sums}), {4 * channels}}};",
-        f"  const cmsis_nn_fc_params how = {{{_RANGE}}};",
-        f"  const cmsis_nn_per_tensor_quant_params one = {per_tensor};",
-        f"  {function}(&context, &how, {'&one' if function == FULLY_CONNECTED else '&scale'}, {_ARGUMENTS});",
-    ]
-    return _HEAD + "\n".join([*lines, "}", ""]), bytes(layer.blob), 0, layer.weights
+    rows = replace(geometry, height=1, width=1, channels=geometry.depth)
+    takes = (
+        _context("sums", 4 * channels),
+        struct("cmsis_nn_fc_params", **_RANGE),
+        _PER_TENSOR if function == FULLY_CONNECTED else _PER_CHANNEL,
+        *_weighted(rows, _dims(geometry.depth, 1, 1, channels), channels),
+    )
+    return _LibraryCall(takes, _sizes(rows, channels), _layer(workload, weights, sums=sums.astype(np.int32)))
 
 
-def _pool(workload: Workload, function: str, core: Core) -> _Call:
+def _pool(workload: Workload, function: str, core: Core) -> _LibraryCall:
+    """Version 4.0.0 knows no batches."""
     geometry = Geometry.of(workload.attributes)
-    scratch = 4 * geometry.channels
-    image_in = geometry.height * geometry.width * geometry.channels
-    image_out = geometry.rows * geometry.columns * geometry.channels
-    single = replace(geometry, batch=1)  # Version 4.0.0 knows no batches here.
-    lines = [
-        *_window_lines(single, geometry.channels),
-        _dims("filter", 1, *geometry.kernel, 1),
-        f"  const cmsis_nn_context context = {{scratch, {scratch}}};",
-        f"  const cmsis_nn_pool_params how = {{.stride = {_tile(geometry.stride)}, "
-        f".padding = {_tile(geometry.pad[::2])}, .activation = {{-128, 127}}}};",
-        f"  for (int image = 0; image < {geometry.batch}; image++)",
-        f"    {function}(&context, &how, &input, in + image * {image_in}, &filter,",
-        f"      &output, out + image * {image_out});",
-    ]
-    return _HEAD + "\n".join([*lines, "}", ""]), b"", scratch, None
+    single, scratch = replace(geometry, batch=1), 4 * geometry.channels
+    activation = struct("cmsis_nn_activation", min=-128, max=127)
+    how = struct("cmsis_nn_pool_params", **_windows(geometry), activation=activation)
+    x, y = _ends(single, geometry.channels)
+    takes = (_context("context", scratch), how, x, "x", _dims(1, *geometry.kernel, 1), y, "y")
+    return _LibraryCall(takes, _sizes(single, geometry.channels), {}, scratch, geometry.batch)
 
 
 _GENERATORS = {

@@ -13,7 +13,9 @@ from itertools import product
 
 import numpy as np
 
-from tosaic.backends.cortex_m.kernels.mve import VECTOR
+from tosaic.backends.cortex_m.kernel import KernelSource
+from tosaic.backends.cortex_m.kernels.mve import PORTABLE, PRELUDE, VECTOR, with_symbol
+from tosaic.backends.target import Core
 
 _RUN = struct.Struct("<hh")
 """How many vectors, and their kind.
@@ -27,20 +29,20 @@ MOST = 2**18
 """Bytes of params: what fewer vectors than an int16 counts."""
 _WORDS = [(size, low) for size in range(1, 5) for low in range(5 - size)]
 
-WITH_VECTORS = """\
+_WITH_VECTORS = """\
 INLINE void start(int8_t *to, const int8_t *from, int bytes)
 {
   vstrbq_s8(to, vldrbq_z_s8(from, vctp8q(bytes)));
 }
 """
-WITHOUT_VECTORS = """\
+_WITHOUT_VECTORS = """\
 INLINE void start(int8_t *to, const int8_t *from, int bytes)
 {
   memcpy(to, from, bytes);
   memset(to + bytes, 0, 16 - bytes);
 }
 """
-UNPACK = """\
+_UNPACK = """\
 INLINE void unpack_words(int8_t *to, const int8_t *from, int size, int low)
 {
   for (int i = 0; i < 4; i++) {
@@ -50,11 +52,11 @@ INLINE void unpack_words(int8_t *to, const int8_t *from, int size, int low)
     __builtin_memcpy(to + 4 * i, &word, 4);
   }
 }
-static void unpack(int8_t *to, const int8_t *params, int runs)
+void @SYMBOL@(int8_t *to, const int8_t *params, int8_t *scratch)
 {
   const int16_t *run = (const int16_t *)params;
-  const int8_t *from = params + 4 * runs;
-  for (; runs > 0; runs--, run += 2) {
+  const int8_t *from = params + 4 * @RUNS@;
+  for (int runs = @RUNS@; runs > 0; runs--, run += 2) {
     const int count = run[0], kind = run[1];
     if (kind > 16) {
       for (int i = 0; i < count; i++, to += 16) {
@@ -71,7 +73,15 @@ static void unpack(int8_t *to, const int8_t *params, int runs)
   }
 }
 """
-"""C of `unpack`, behind one of the two above."""
+"""C of a kernel that unpacks, behind one of the two above."""
+
+
+def unpacking(params: bytes, core: Core) -> KernelSource:
+    """A kernel that makes the params, and zeros behind them up to a whole vector, of its own."""
+    packed, runs = dense(params)
+    prelude = PRELUDE + _WITH_VECTORS if core.mve else PORTABLE + _WITHOUT_VECTORS
+    symbol, text = with_symbol("unpack", prelude + _UNPACK.replace("@RUNS@", str(runs)))
+    return KernelSource(symbol, "c", text, packed)
 
 
 def dense(params: bytes) -> tuple[bytes, int]:

@@ -15,7 +15,7 @@ from tosaic.backends.cortex_m.footprint import ArrayAccess, Walk
 from tosaic.backends.cortex_m.kernel import ANYWHERE, FAMILIES, KernelFamily, KernelSource, Workload
 from tosaic.backends.cortex_m.kernels import dense
 from tosaic.backends.cortex_m.kernels.loop_body import LoopBody
-from tosaic.backends.cortex_m.kernels.loop_writer import LoopWriter
+from tosaic.backends.cortex_m.kernels.loop_calls import LoopCalls
 from tosaic.backends.cortex_m.kernels.mve_match import number
 from tosaic.backends.target import Core
 from tosaic.support.mlir import functions, ir, parse
@@ -82,4 +82,4 @@ def _generated(text: str, cached: bool, core: Core) -> KernelSource:
     (function,) = functions(module).values()
     iteration = LoopBody.of(function)
     assert iteration is not None
-    return LoopWriter(iteration, cached, core).source()
+    return LoopCalls(iteration, core).source(cached)

@@ -4,13 +4,16 @@ covers in all rows are not computed."""
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
 
 from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
+from tosaic.backends.cortex_m.kernels.masked_sketch import MaskedProduct
 from tosaic.backends.cortex_m.kernels.matmul import Matmul, product_workload
-from tosaic.backends.cortex_m.kernels.mve import INLINE, PRELUDE, VECTOR, declarations, round_up, with_symbol
+from tosaic.backends.cortex_m.kernels.mve import VECTOR, round_up
 from tosaic.backends.cortex_m.kernels.mve_match import number, workload
 from tosaic.backends.target import Core
 from tosaic.support.attributes import bool_of, ints_of
@@ -23,74 +26,6 @@ _BLOCKS = (128, 64, 32)
 """Columns of a block, if there are several blocks of so many."""
 _ALIGNED = 8
 """Bytes that matrices begin at a multiple of, where a kernel takes one of them; others are multiplied together."""
-_WITH_VECTORS = (
-    PRELUDE
-    + declarations("""\
-mve_pred16_t vcmpneq_n_s8(int8x16_t, int8_t)
-int8x16_t vorrq_s8(int8x16_t, int8x16_t)
-int8x16_t vpselq_s8(int8x16_t, int8x16_t, mve_pred16_t)""")
-    + """\
-INLINE int any(const int8_t *mask, int bytes)
-{
-  int8x16_t found = vdupq_n_s8(0);
-  for (; bytes >= 16; bytes -= 16, mask += 16)
-    found = vorrq_s8(found, vldrbq_s8(mask));
-  if (bytes > 0)
-    found = vorrq_s8(found, vldrbq_z_s8(mask, vctp8q(bytes)));
-  return vcmpneq_n_s8(found, 0);
-}
-INLINE void fill(int8_t *to, int pitch, int rows, int8_t other, int bytes)
-{
-  const int8x16_t others = vdupq_n_s8(other);
-  for (; bytes >= 16; bytes -= 16, to += 16)
-    for (int row = 0; row < rows; row++)
-      vstrbq_s8(to + row * pitch, others);
-  for (int row = 0; row < rows && bytes > 0; row++)
-    vstrbq_p_s8(to + row * pitch, others, vctp8q(bytes));
-}
-INLINE void choose(int8_t *restrict to, int pitch, const int8_t *from, int apart, int rows, const int8_t *mask,
-                   int8_t other, int bytes)
-{
-  const int8x16_t others = vdupq_n_s8(other);
-  for (; bytes >= 16; bytes -= 16, to += 16, from += 16, mask += 16) {
-    const mve_pred16_t kept = vcmpneq_n_s8(vldrbq_s8(mask), 0);
-    for (int row = 0; row < rows; row++)
-      vstrbq_s8(to + row * pitch, vpselq_s8(vldrbq_s8(from + row * apart), others, kept));
-  }
-  if (bytes > 0) {
-    const mve_pred16_t inside = vctp8q(bytes), kept = vcmpneq_n_s8(vldrbq_z_s8(mask, inside), 0);
-    for (int row = 0; row < rows; row++)
-      vstrbq_p_s8(to + row * pitch, vpselq_s8(vldrbq_z_s8(from + row * apart, inside), others, kept), inside);
-  }
-}
-"""
-)
-_PORTABLE = (
-    "#include <stdint.h>\n"
-    + INLINE
-    + """\
-INLINE int any(const int8_t *mask, int bytes)
-{
-  int found = 0;
-  for (int i = 0; i < bytes && !found; i++)
-    found = mask[i];
-  return found;
-}
-INLINE void fill(int8_t *to, int pitch, int rows, int8_t other, int bytes)
-{
-  for (int row = 0; row < rows; row++)
-    for (int i = 0; i < bytes; i++)
-      to[row * pitch + i] = other;
-}
-INLINE void choose(int8_t *restrict to, int pitch, const int8_t *from, int apart, int rows, const int8_t *mask,
-                   int8_t other, int bytes)
-{
-  for (int row = 0; row < rows; row++)
-    for (int i = 0; i < bytes; i++)
-      to[row * pitch + i] = mask[i] ? from[row * apart + i] : other;
-}
-"""
-)
 
 
 @FAMILIES.register
@@ -131,46 +66,22 @@ class MaskedMatmul(KernelFamily):
         return workload(self.name, {**inner.attributes, **sizes}, inner.constants)
 
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
-        return self._product(workload).variants(_inner(workload), core)
+        return self._product(workload, core).variants(_inner(workload), core)
 
     def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
-        part = self._product(workload).generate(_inner(workload), schedule, core)
-        sizes = ("matrices", "blocks", "rows", "depth", "columns", "masked", "masks")
-        matrices, blocks, rows, depth, block, masked, masks = (number(workload, name) for name in sizes)
-        rows, pitch = rows * number(workload, "batch"), blocks * block
-        results = round_up(part.scratch_bytes, VECTOR)
-        text = f"""\
-void {part.symbol}(const int8_t *columns, const int8_t *rows, int8_t *out, const int8_t *params, int8_t *scratch);
-void @SYMBOL@(const int8_t *columns, const int8_t *rows, const int8_t *mask, int8_t *out, const int8_t *params,
-              int8_t *scratch)
-{{
-  int8_t *const made = scratch + {results};
-  for (int b = 0; b < {blocks}; b++, mask += {block}, out += {block}, columns += {block * depth}) {{
-    int kept = 0;
-    for (int row = 0; row < {masks} && !kept; row++)
-      kept = any(mask + row * {pitch}, {block});
-    if (!kept)
-      fill(out, {pitch}, {matrices * rows}, {masked}, {block});
-    for (int n = 0; n < {matrices} && kept; n++) {{
-      {part.symbol}(columns + n * {pitch * depth}, rows + n * {rows * depth}, made, params, scratch);
-      for (int row = 0; row < {masks}; row++)
-        choose(out + (n * {rows} + row) * {pitch}, {masks * pitch}, made + row * {block}, {masks * block},
-               {rows // masks}, mask + row * {pitch}, {masked}, {block});
-    }}
-  }}
-}}
-"""
-        symbol, text = with_symbol(self.name, (_WITH_VECTORS if core.mve else _PORTABLE) + text)
-        return KernelSource(symbol, "c", text, part.params, results + _results(workload), parts=(part,))
+        part, calls = self._product(workload, core).generate(_inner(workload), schedule, core), _calls(workload)
+        built = calls.built(part.symbol, len(part.params), part.scratch_bytes, core)
+        known = {"known": np.frombuffer(part.params, np.int8)}
+        return replace(built.source(self.name, known), parts=(part,))
 
     def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
-        found = self._product(workload).features(_inner(workload), schedule, core)
-        return {**found, "scratch": found.get("scratch", 0) + _results(workload)}
+        found = self._product(workload, core).features(_inner(workload), schedule, core)
+        return {**found, "scratch": round_up(int(found.get("scratch", 0)), VECTOR) + _results(_calls(workload), core)}
 
-    def _product(self, workload: Workload) -> Matmul:
+    def _product(self, workload: Workload, core: Core) -> Matmul:
         """The family of the kernels of a block, with the working memory that its results leave."""
         most = self.site.most_scratch
-        left = None if most is None else max(0, most - _results(workload))
+        left = None if most is None else max(0, most - _results(_calls(workload), core))
         return Matmul(self.libraries, replace(self.site, most_scratch=left))
 
 
@@ -181,6 +92,13 @@ def _inner(workload: Workload) -> Workload:
     return replace(workload, kind="matmul", attributes=attributes)
 
 
-def _results(workload: Workload) -> int:
-    """Bytes of the results of a block."""
-    return round_up(math.prod(number(workload, name) for name in ("batch", "rows", "columns")), VECTOR)
+def _calls(workload: Workload) -> MaskedProduct:
+    names = ("matrices", "blocks", "batch", "rows", "depth", "masks", "masked")
+    sizes = {name: number(workload, name) for name in names}
+    return MaskedProduct(**sizes, block=number(workload, "columns"), align=_ALIGNED)
+
+
+@lru_cache(maxsize=64)
+def _results(calls: MaskedProduct, core: Core) -> int:
+    """Bytes of working memory beside that of the product."""
+    return calls.built("", 0, 0, core).scratch

@@ -16,15 +16,10 @@ mve_pred16_t vctp8q(uint32_t)
 int8x16_t vdupq_n_s8(int8_t)"""
 
 
-def declaration(intrinsic: str) -> str:
+def _declaration(intrinsic: str) -> str:
     """C that declares an intrinsic of MVE, given its prototype."""
     name = intrinsic.partition("(")[0].split()[-1]
-    return f"ALIAS(__builtin_arm_mve_{name}) {intrinsic};"
-
-
-def declarations(intrinsics: str) -> str:
-    """C that declares intrinsics of MVE, given their prototypes, one a line."""
-    return "".join(f"{declaration(line)}\n" for line in intrinsics.splitlines())
+    return f"ALIAS(__builtin_arm_mve_{name}) {intrinsic};\n"
 
 
 INLINE = "#define INLINE static inline __attribute__((always_inline))\n"
@@ -36,26 +31,9 @@ PRELUDE = f"""\
 #define VECTOR(lanes) __attribute__((__neon_vector_type__(lanes), __clang_arm_mve_strict_polymorphism))
 typedef VECTOR(16) int8_t int8x16_t;
 typedef uint16_t mve_pred16_t;
-""" + declarations(_INTRINSICS)
+""" + "".join(map(_declaration, _INTRINSICS.splitlines()))
 
-COPY = """\
-INLINE void copy(int8_t *to, const int8_t *from, int bytes)
-{
-  for (; bytes > 0; bytes -= 16, to += 16, from += 16) {
-    const mve_pred16_t inside = vctp8q(bytes);
-    vstrbq_p_s8(to, vldrbq_z_s8(from, inside), inside);
-  }
-}"""
-
-
-PORTABLE_COPY = f"""\
-#include <stdint.h>
-#include <string.h>
-{INLINE}static void copy(int8_t *to, const int8_t *from, int bytes)
-{{
-  memcpy(to, from, bytes);
-}}
-"""
+PORTABLE = f"#include <stdint.h>\n#include <string.h>\n{INLINE}"
 """The same for cores without MVE."""
 
 

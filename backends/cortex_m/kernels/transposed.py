@@ -18,9 +18,10 @@ import numpy as np
 from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Site, Workload
 from tosaic.backends.cortex_m.kernels.conv2d import Conv2d
 from tosaic.backends.cortex_m.kernels.conv2d_i16 import Conv2dI16
-from tosaic.backends.cortex_m.kernels.mve import COPY, PORTABLE_COPY, PRELUDE, VECTOR, round_up, with_symbol
+from tosaic.backends.cortex_m.kernels.movement import ELEMENTS
+from tosaic.backends.cortex_m.kernels.mve import VECTOR, round_up
 from tosaic.backends.cortex_m.kernels.mve_match import constants_after_first, is_chain
-from tosaic.backends.cortex_m.phases import Axis
+from tosaic.backends.cortex_m.kernels.transposed_sketch import TransposedAxis, TransposedRows
 from tosaic.backends.cortex_m.program.schedule import Step
 from tosaic.backends.cortex_m.sharing import as_one
 from tosaic.backends.cortex_m.task import KernelTask
@@ -30,23 +31,10 @@ from tosaic.support.functions import body_of, computing_ops, retype, standalone
 from tosaic.support.mlir import constant, constant_value, element_type, functions, ir, numpy_dtype, parse, shape_of
 from tosaic.support.tosa_builder import emit, rebuild, tensor
 from tosaic.support.values import is_argument
-from tosaic.tuner.space import Schedule, Variant
+from tosaic.tuner.space import Choice, Schedule, Space, Variant
 
 _EPILOGUE = {"tosa.rescale", "tosa.clamp", "tosa.table"}
 _CONVOLUTIONS = ("conv2d", "conv2d_i16", "cmsis_nn")
-_WITH_VECTORS = f"""\
-{PRELUDE}{COPY}
-INLINE void fill(int8_t *to, int8_t value, int bytes)
-{{
-  for (; bytes > 0; bytes -= 16, to += 16) vstrbq_p_s8(to, vdupq_n_s8(value), vctp8q(bytes));
-}}
-"""
-_WITHOUT_VECTORS = f"""\
-{PORTABLE_COPY}INLINE void fill(int8_t *to, int8_t value, int bytes)
-{{
-  memset(to, value, bytes);
-}}
-"""
 
 
 @FAMILIES.register
@@ -65,20 +53,21 @@ class TransposedConvolution(KernelFamily):
         sums = element_type(ops[0].results[0])
         if any(op.name not in _EPILOGUE for op in ops[1:]) or not isinstance(sums, ir.IntegerType):
             return None
-        problem = _Problem.of(function)
-        row = parse(problem.rows[0])
+        calls = rows_of(function)
+        row = row_of(function, calls, 0)
         known = (family().match(functions(row)["main"]) for family in (Conv2d, Conv2dI16))
         found = next((each for each in known if each is not None), None)
         if found is None:
             return None
         weights = constant_value(ops[0].operands[1])
         assert weights is not None
-        key = f"{problem.geometry} {found.key}"
+        key = f"{calls} {found.key}"
         return Workload(self.name, key, {"function": str(function)}, {"weights": weights})
 
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
-        found = self._parts(workload, core).convolutions[0].space.variants
-        return [variant for variant in found if variant.name.partition(".")[0] in _CONVOLUTIONS]
+        first, *others = (task.space for task in self._parts(workload, core).convolutions)
+        known = (variant for variant in first.variants if variant.name.partition(".")[0] in _CONVOLUTIONS)
+        return [replace(variant, knobs=_of_all(variant, others)) for variant in known]
 
     def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
         return self._parts(workload, core).source(schedule, core)
@@ -88,128 +77,53 @@ class TransposedConvolution(KernelFamily):
 
     def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
         parts = self._parts(workload, core)
-        row, rows = parts.convolutions[0].features(schedule), float(parts.problem.geometry.rows)
+        row, rows = parts.convolutions[0].features(schedule), float(parts.calls.rows)
         told = next((count for name, count in row.items() if name.endswith(".scratch")), None)
         scratch = parts.convolutions[0].generate(schedule).scratch_bytes if told is None else int(told)
         found = {
             name: count * rows if name.rpartition(".")[2] in ("estimate", "estimate_with_waits") else count
             for name, count in row.items()
         }
-        return {**found, "rows": rows, "scratch": float(parts.scratch(scratch))}
+        return {**found, "rows": rows, "scratch": float(parts.scratch(scratch, core))}
 
     def _parts(self, workload: Workload, core: Core) -> _Parts:
         return _parts(str(workload.attributes["function"]), core, tuple(self.libraries.items()), self.site)
 
 
-class _TransposedAxis(Axis):
-    """One axis of a TRANSPOSE_CONV2D (TOSA 1.0, 2.3), whose convolution also reads inputs that make no result."""
-
-    @property
-    def pad(self) -> tuple[int, int]:
-        """Of the convolution that makes groups, before the first input and behind the last."""
-        before = self.taps - 1 - self.first
-        return before, max(0, self.groups - self.size - before + self.taps - 1)
-
-    @property
-    def made(self) -> int:
-        """Groups that the convolution makes."""
-        return self.size + sum(self.pad) - self.taps + 1
-
-    def weight(self, phase: int, tap: int) -> int | None:
-        """The weight by which a tap of the convolution counts for a pixel of a group; None where it does not."""
-        at = phase + (self.taps - 1 - tap) * self.stride
-        return at if at < self.kernel else None
+def _of_all(variant: Variant, others: Sequence[Space]) -> Mapping[str, tuple[Choice, ...]]:
+    """The choices of a variant that all rows of a group have, as some depend on their weights."""
+    alike = [known.knobs for space in others if (known := space.variant(variant.name)) is not None]
+    return {
+        name: tuple(choice for choice in choices if all(choice in knobs[name] for knobs in alike))
+        for name, choices in variant.knobs.items()
+    }
 
 
-@dataclass(frozen=True)
-class _Geometry:
-    """Bytes of an element of the input, and of the result."""
-
-    batch: int
-    down: _TransposedAxis
-    along: _TransposedAxis
-    channels: int
-    results: int
-    element: int
-    result: int
-
-    @property
-    def rows(self) -> int:
-        """Rows of the result, each a call of a convolution."""
-        return self.batch * self.down.result
-
-    @property
-    def row(self) -> int:
-        """Bytes of a row of the input."""
-        return self.along.size * self.channels * self.element
-
-    @property
-    def out_row(self) -> int:
-        return self.along.result * self.results * self.result
-
-    @property
-    def reads_whole(self) -> bool:
-        """Whether all that calls read are aligned rows of the image."""
-        inside = self.down.taps == 1 and self.down.first == 0 and self.down.groups <= self.down.size
-        return inside and self.row % VECTOR == 0
-
-    @property
-    def writes_whole(self) -> bool:
-        """Whether what a call makes is an aligned row of the result."""
-        return self.out_row == self.made_row and self.out_row % VECTOR == 0
-
-    @property
-    def made_row(self) -> int:
-        """Bytes of what a call makes."""
-        return self.along.made * self.along.stride * self.results * self.result
+def rows_of(function: ir.Operation) -> TransposedRows:
+    """The calls of a function that begins with a TRANSPOSE_CONV2D."""
+    op, *_, last = computing_ops(function)
+    batch, height, width, channels = shape_of(op.operands[0])
+    (_, tall, wide, _), stride, out_pad = shape_of(op.operands[1]), ints_of(op, "stride"), ints_of(op, "out_pad")
+    _, rows, columns, results = shape_of(op.results[0])
+    down = TransposedAxis(height, tall, stride[0], out_pad[0], rows)
+    along = TransposedAxis(width, wide, stride[1], out_pad[2], columns)
+    given, made = (ELEMENTS[numpy_dtype(element_type(value)).itemsize] for value in (op.operands[0], last.results[0]))
+    zero_point = constant_value(op.operands[3])
+    assert zero_point is not None
+    return TransposedRows(batch, down, along, channels, results, (given, made), int(zero_point.item()))
 
 
-@dataclass(frozen=True)
-class _Problem:
-    """What is computed: `rows` are the texts of modules, of each row of a group of rows."""
-
-    geometry: _Geometry
-    zero_point: int
-    rows: tuple[str, ...]
-
-    @property
-    def places(self) -> tuple[int, int]:
-        """Two offsets in working memory: of what a call makes, and of the working memory of its kernel.
-
-        What a call reads lies at 0 if it is no part of the image. What it makes lies here only if it is no row of the
-        result.
-        """
-        geometry = self.geometry
-        window = 0 if geometry.reads_whole else round_up(geometry.down.taps * geometry.row, VECTOR)
-        return window, window + (0 if geometry.writes_whole else round_up(geometry.made_row, VECTOR))
-
-    @staticmethod
-    def of(function: ir.Operation) -> _Problem:
-        op, *_, last = computing_ops(function)
-        batch, height, width, channels = shape_of(op.operands[0])
-        (_, tall, wide, _), stride, out_pad = shape_of(op.operands[1]), ints_of(op, "stride"), ints_of(op, "out_pad")
-        _, rows, columns, results = shape_of(op.results[0])
-        sizes = [numpy_dtype(element_type(value)).itemsize for value in (op.operands[0], last.results[0])]
-        down = _TransposedAxis(height, tall, stride[0], out_pad[0], rows)
-        along = _TransposedAxis(width, wide, stride[1], out_pad[2], columns)
-        zero_point = constant_value(op.operands[3])
-        assert zero_point is not None
-        geometry = _Geometry(batch, down, along, channels, results, *sizes)
-        texts = tuple(_row_of(function, geometry, phase) for phase in range(down.stride))
-        return _Problem(geometry, int(zero_point.item()), texts)
-
-
-def _row_of(function: ir.Operation, geometry: _Geometry, phase: int) -> str:
-    """The text of a module whose `main` makes a row of the result, that of a phase of its group, with the epilogue."""
+def row_of(function: ir.Operation, calls: TransposedRows, phase: int) -> ir.Module:
+    """A module whose `main` makes a row of the result, that of a phase of its group, with the epilogue."""
     module = standalone(function)
     (row,) = functions(module).values()
-    down, along = geometry.down, geometry.along
+    down, along = calls.down, calls.along
     phases = along.stride
     op, *epilogue = computing_ops(row)
     with module.context, ir.Location.unknown():
         (x,) = body_of(row).arguments
-        x.set_type(tensor((1, down.taps, along.size, geometry.channels), element_type(x)))
-        shape = (1, 1, along.made, phases * geometry.results)
+        x.set_type(tensor((1, down.taps, along.size, calls.channels), element_type(x)))
+        shape = (1, 1, along.made, phases * calls.results)
         with ir.InsertionPoint(op):
             weights, bias = constant(_weights_of(op, down, along, phase)), _tiled(op.operands[2], phases)
             window = {"pad": (0, 0, *along.pad), "stride": (1, 1), "dilation": (1, 1)}
@@ -226,10 +140,10 @@ def _row_of(function: ir.Operation, geometry: _Geometry, phase: int) -> str:
         for each in reversed([op, *epilogue]):
             each.erase()
         retype(row)
-    return str(module)
+    return module
 
 
-def _weights_of(op: ir.Operation, down: _TransposedAxis, along: _TransposedAxis, phase: int) -> np.ndarray:
+def _weights_of(op: ir.Operation, down: TransposedAxis, along: TransposedAxis, phase: int) -> np.ndarray:
     """(columns of a group x outputs, rows, columns, channels) of the weights that make a row of a group."""
     weights = constant_value(op.operands[1])
     assert weights is not None
@@ -253,12 +167,12 @@ def _tiled(value: ir.Value, times: int) -> ir.Value:
 class _Parts:
     """The kernels of the rows of a group, which differ in their weights."""
 
-    problem: _Problem
+    calls: TransposedRows
     convolutions: tuple[KernelTask, ...]
 
-    def scratch(self, row: int) -> int:
+    def scratch(self, row: int, core: Core) -> int:
         """Bytes of working memory, of which the kernel of a row takes some."""
-        return self.problem.places[1] + row
+        return round_up(row, VECTOR) + self.calls.built("", 0, 0, core).scratch
 
     def source(self, schedule: Schedule, core: Core) -> KernelSource:
         """The kernel, with that of a row as its part.
@@ -266,74 +180,19 @@ class _Parts:
         Raises:
             BackendError: the kernels of the rows differ in more than their params.
         """
-        geometry = self.problem.geometry
-        row, down = as_one([task.generate(schedule) for task in self.convolutions]), geometry.down
-        apart = round_up(len(row.params) // down.stride, VECTOR)
-        lines = [
-            f"void {row.symbol}(const int8_t *, int8_t *, const int8_t *, int8_t *);",
-            "void @SYMBOL@(const int8_t *in, int8_t *out, const int8_t *params, int8_t *scratch)",
-            "{",
-            f"  for (int n = 0; n < {geometry.batch}; n++, in += {down.size * geometry.row}, "
-            f"out += {down.result * geometry.out_row}) {{",
-            f"    for (int m = {down.first}; m < {down.first + down.groups}; m++) {{",
-            *(f"      {line}" for line in self._window()),
-            f"      for (int p = 0; p < {down.stride}; p++) {{",
-            f"        const int y = {down.stride} * m + p + {down.before};",
-            f"        if (y >= 0 && y < {down.result}) {{",
-            *(f"          {line}" for line in self._made(f"{row.symbol}(rows, %s, params + p * {apart}, %s);")),
-            "        }",
-            "      }",
-            "    }",
-            "  }",
-            "}",
-            "",
-        ]
-        prelude = _WITH_VECTORS if core.mve else _WITHOUT_VECTORS
-        symbol, text = with_symbol("transpose_conv2d", prelude + "\n".join(lines))
-        scratch = self.scratch(row.scratch_bytes)
-        return KernelSource(symbol, "c", text, row.params, scratch, libraries=row.libraries, parts=(row,))
-
-    def _made(self, call: str) -> list[str]:
-        """C that makes row `y` of the result."""
-        geometry, (made, inner) = self.problem.geometry, self.problem.places
-        row, result = geometry.out_row, f"out + y * {geometry.out_row}"
-        if geometry.writes_whole:
-            return [call % (result, f"scratch + {inner}")]
-        skipped = geometry.along.cropped * geometry.results * geometry.result
-        return [
-            call % (f"scratch + {made}", f"scratch + {inner}"),
-            f"copy({result}, scratch + {made + skipped}, {row});",
-        ]
-
-    def _window(self) -> list[str]:
-        """C of the rows that a call reads: the image's own, or copies with zero points around them."""
-        geometry, down = self.problem.geometry, self.problem.geometry.down
-        rows = f"const int8_t *rows = in + (m - {down.taps - 1}) * {geometry.row};"
-        if geometry.reads_whole:
-            return [rows]
-        inside = f"first >= 0 && first + {down.taps} <= {down.size}" if geometry.row % VECTOR == 0 else "0"
-        return [
-            f"const int first = m - {down.taps - 1};",
-            rows,
-            f"if (!({inside})) {{",
-            f"  for (int t = 0; t < {down.taps}; t++) {{",
-            f"    int8_t *row = scratch + t * {geometry.row};",
-            f"    if (first + t >= 0 && first + t < {down.size})",
-            f"      copy(row, rows + t * {geometry.row}, {geometry.row});",
-            "    else",
-            f"      fill(row, {self.problem.zero_point}, {geometry.row});",
-            "  }",
-            "  rows = scratch;",
-            "}",
-        ]
+        row, calls = as_one([task.generate(schedule) for task in self.convolutions]), self.calls
+        built = calls.built(row.symbol, len(row.params), row.scratch_bytes, core)
+        made = built.source("transpose_conv2d", {"kernels": np.frombuffer(row.params, np.int8)})
+        return replace(made, libraries=row.libraries, parts=(row,))
 
 
 @lru_cache(maxsize=64)
 def _parts(text: str, core: Core, libraries: tuple[tuple[str, Path], ...], site: Site) -> _Parts:
     module = parse(text)
     (function,) = functions(module).values()
-    problem = _Problem.of(function)
-    rows = [parse(row) for row in problem.rows]
-    tasks = (KernelTask.of(functions(row)["main"], core, _CONVOLUTIONS, (), dict(libraries)) for row in rows)
-    most = None if site.most_scratch is None else site.most_scratch - problem.places[1]
-    return _Parts(problem, tuple(replace(task, site=replace(site, most_scratch=most, alike=True)) for task in tasks))
+    calls = rows_of(function)
+    rows = [row_of(function, calls, phase) for phase in range(calls.down.stride)]
+    tasks = tuple(KernelTask.of(functions(row)["main"], core, _CONVOLUTIONS, (), dict(libraries)) for row in rows)
+    parts = _Parts(calls, tasks)
+    most = None if site.most_scratch is None else site.most_scratch - parts.scratch(0, core)
+    return _Parts(calls, tuple(replace(task, site=replace(site, most_scratch=most, alike=True)) for task in tasks))

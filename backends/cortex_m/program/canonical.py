@@ -24,6 +24,7 @@ from tosaic.backends.cortex_m.program.tree import (
     For,
     If,
     Instr,
+    Invoke,
     Let,
     Op,
     Program,
@@ -112,6 +113,8 @@ class _Canonical:
                 yield "end"
             case Instr():
                 yield f"{s.row.name} {s.lanes} {s.stride} {s.inner} {[self._value(operand) for operand in s.operands]}"
+            case Invoke():
+                yield f"{s.callee.name} {[self._value(operand) for operand in s.operands]}"
             case Assign() | Reduce():
                 yield f"{type(s).__name__} {self._value(s.target)} {self._value(s.value)}"
 

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 
 from tosaic.backends.cortex_m.isa.isa import registers_of, rows_on
 from tosaic.backends.cortex_m.program.affine import Affine
+from tosaic.backends.cortex_m.program.calls import check_call
 from tosaic.backends.cortex_m.program.copied_rows import copied_row
+from tosaic.backends.cortex_m.program.holding import in_class
 from tosaic.backends.cortex_m.program.legal import bounds_of
 from tosaic.backends.cortex_m.program.names import is_free
 from tosaic.backends.cortex_m.program.rewriting import (
@@ -33,6 +35,7 @@ from tosaic.backends.cortex_m.program.tree import (
     For,
     If,
     Instr,
+    Invoke,
     Let,
     Op,
     Program,
@@ -40,7 +43,6 @@ from tosaic.backends.cortex_m.program.tree import (
     RefusedError,
     Statement,
     children,
-    in_class,
     walk,
 )
 from tosaic.backends.target import Core
@@ -86,6 +88,8 @@ def check(program: Program, core: Core) -> None:
                 if not any(isinstance(f, For) and f.kind in BLOCKS for f in around):
                     raise RefusedError(f"{s.row.name} stands outside of a block")
                 _windows_inside(program, s, around)
+            case Invoke():
+                check_call(program, s, around)
     _registers_counted(program)
 
 
@@ -112,7 +116,7 @@ def _in_scope(s: Statement, known: set[str]) -> None:
         known = known | {s.buffer.name}
     for child in children(s):
         _in_scope(child, known)
-    if isinstance(s, Assign | Reduce | Instr | Let):
+    if isinstance(s, Assign | Reduce | Instr | Invoke | Let):
         for _, access in own_touches(s):
             if access.buffer not in known:
                 raise RefusedError(f"{access.buffer} is used where it does not live")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.lib.stride_tricks import as_strided
 from tosaic.backends.cortex_m.program.check import SLACK
 from tosaic.backends.cortex_m.program.derived import DERIVED
 from tosaic.backends.cortex_m.program.host import Pack
+from tosaic.backends.cortex_m.program.memory import constant_offsets
 from tosaic.backends.cortex_m.program.ops import LOOKUP, OPS
 from tosaic.backends.cortex_m.program.rewriting import meaning_of
 from tosaic.backends.cortex_m.program.tree import (
@@ -20,9 +22,11 @@ from tosaic.backends.cortex_m.program.tree import (
     Access,
     Alloc,
     Assign,
+    Callee,
     For,
     If,
     Instr,
+    Invoke,
     Let,
     Op,
     Program,
@@ -67,8 +71,29 @@ def packed(step: Pack, source: np.ndarray) -> np.ndarray:
     return as_strided(values[tuple(start)], step.shape, strides).copy()
 
 
-def interpreted(program: Program, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The outputs, given inputs and constants as the program reads them.
+Meaning = Callable[..., Sequence[np.ndarray]]
+"""What is called, as a function: it takes what that reads, in order, and gives what it writes."""
+
+
+def meaning_of_kernel(program: Program) -> Meaning:
+    """What a kernel means that is a program itself."""
+    inputs, outputs = ([b for b in program.arguments if b.memory == memory] for memory in ("in", "out"))
+
+    def meaning(*given: np.ndarray) -> Sequence[np.ndarray]:
+        arrays = {b.name: array.reshape(b.shape) for b, array in zip(inputs, given, strict=False)}
+        for name, offset in constant_offsets(program).items():
+            b = program.buffers[name]
+            arrays[name] = np.frombuffer(given[-1].tobytes(), NUMPY[b.dtype], b.size, offset).reshape(b.shape)
+        made = interpreted(program, arrays)
+        return [made[b.name] for b in outputs]
+
+    return meaning
+
+
+def interpreted(
+    program: Program, arrays: Mapping[str, np.ndarray], meanings: Mapping[str, Meaning] = MappingProxyType({})
+) -> dict[str, np.ndarray]:
+    """The outputs, given inputs and constants as the program reads them, and what it calls by name.
 
     Raises:
         ValueError: a number does not fit its buffer, or one is put out that nobody wrote.
@@ -80,6 +105,7 @@ def interpreted(program: Program, arrays: Mapping[str, np.ndarray]) -> dict[str,
         "read": _of_known(_read),
         "fits": _fits,
         "single": _single,
+        "call": {s.callee.name: _calling(s.callee, meanings) for s in program.statements if isinstance(s, Invoke)},
     }
     exec(compile(_Source(program).text, "<program>", "exec"), scope)
     run: Callable[..., dict[str, list[int]]] = scope["run"]
@@ -92,6 +118,25 @@ def interpreted(program: Program, arrays: Mapping[str, np.ndarray]) -> dict[str,
         if None in got[b.name][: b.size]:
             raise ValueError(f"nobody wrote all of {b.name}")
     return {b.name: np.array(got[b.name][: b.size], NUMPY[b.dtype]).reshape(b.shape) for b in outputs}
+
+
+def _calling(callee: Callee, meanings: Mapping[str, Meaning]) -> Callable[..., None]:
+    """A call on places in lists, one for each argument; what it leaves in working memory is nobody's."""
+
+    def call(*places: tuple[list[Any], int]) -> None:
+        given = zip(callee.arguments, places, strict=True)
+        windows = [(b, data, slice(start, start + b.size)) for b, (data, start) in given]
+        read = [(b, data[where]) for b, data, where in windows if b.memory in ("in", "const")]
+        if any(None in values or len(values) < b.size for b, values in read):
+            raise ValueError(f"{callee.name} reads a number that nobody wrote")
+        made = iter(meanings[callee.name](*(np.array(v, NUMPY[b.dtype]).reshape(b.shape) for b, v in read)))
+        for b, data, where in windows:
+            if b.memory == "out":
+                data[where] = next(made).ravel().tolist()
+            elif b.memory == "scratch":
+                data[where] = [None] * b.size
+
+    return call
 
 
 def _product(a: float | None, b: float | None) -> float | None:
@@ -166,6 +211,9 @@ class _Source:
             case Instr():
                 self.count += 1
                 self._emit(meaning_of(s, f"lane{self.count}"), depth)
+            case Invoke():
+                places = (f"({a.buffer}, {self._where(a)})" for a in s.operands)
+                self.lines.append(f"{pad}call[{s.callee.name!r}]({', '.join(places)})")
             case Assign() | Reduce():
                 b, target = self.buffers[s.target.buffer], self._value(s.target)
                 value = f"add({target}, {self._value(s.value)})" if isinstance(s, Reduce) else self._value(s.value)

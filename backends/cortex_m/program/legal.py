@@ -26,6 +26,7 @@ from tosaic.backends.cortex_m.program.tree import (
     For,
     If,
     Instr,
+    Invoke,
     Let,
     Program,
     Reduce,
@@ -74,14 +75,30 @@ def _uses(s: Statement, loops: tuple[For, ...], sure: bool, name: str) -> Iterat
             yield from (
                 use._replace(sure=sure) for use in then if use.how == "write" and _place(use, len(loops)) in written
             )
-        case Instr():
-            lanes, what = nest_of(meaning_of(s))
-            yield from (Use(how, access, (*loops, *lanes), sure) for how, access in touches(what))
-        case Assign() | Reduce():
-            yield from (Use(how, access, loops, sure) for how, access in own_touches(s))
+        case Assign() | Reduce() | Instr() | Invoke():
+            yield from (Use(how, access, (*loops, *lanes), sure) for how, access, lanes in windows_touched(s))
         case _:
             for child in children(s):
                 yield from _uses(child, loops, sure, name)
+
+
+def windows_touched(s: Statement) -> Iterator[tuple[How, Access, tuple[For, ...]]]:
+    """The accesses of a statement itself, each with the loops over its window; no other loop has their names."""
+    match s:
+        case Instr():
+            lanes, what = nest_of(meaning_of(s))
+            for how, access in touches(what):
+                yield how, access, tuple(lanes)
+        case Invoke():
+            for (how, start), (window, _) in zip(own_touches(s), s.windows, strict=True):
+                names = [f"t{dim}" for dim in range(len(window.shape))]
+                outer = len(start.index) - len(names)
+                index = (*start.index[:outer], *(i + name for i, name in zip(start.index[outer:], names, strict=True)))
+                loops = tuple(For(name, extent, s) for name, extent in zip(names, window.shape, strict=True))
+                yield how, Access(start.buffer, index), loops
+        case _:
+            for how, access in own_touches(s):
+                yield how, access, ()
 
 
 def any_iteration(s: Let) -> For:
@@ -104,7 +121,7 @@ def why_not_apart(program: Program, loop: For, *names: str) -> str:
     where it addresses the buffer from places that constants tell apart, in strides that none of these, and no other
     loop inside, reaches across. Of several variables, each buffer may have its own.
     """
-    windows = any(isinstance(s, Instr) for s in walk(loop))
+    windows = any(isinstance(s, Instr | Invoke) for s in walk(loop))
     for b, found in changed_in(program, loop):
         counted = () if windows else names
         if any(_counts_dimension(found, var) for var in counted):

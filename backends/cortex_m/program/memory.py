@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
 import numpy as np
 
 from tosaic.backends.cortex_m.program.check import SLACK
-from tosaic.backends.cortex_m.program.rewriting import touches
-from tosaic.backends.cortex_m.program.tree import NUMPY, Alloc, Buffer, For, Program, Statement, children
+from tosaic.backends.cortex_m.program.rewriting import held_by, own_touches, seq, touches
+from tosaic.backends.cortex_m.program.tree import NUMPY, Alloc, Buffer, For, Invoke, Program, Statement, children
 
 SHARED = "w"
 _WEIGHTS = (SHARED, "w16")
@@ -55,22 +55,32 @@ def _walks_constants(program: Program, loop: For) -> bool:
 
 def scratch_offsets(program: Program) -> dict[str, int]:
     """Where each buffer of scratch memory begins, in bytes; those that do not live together share memory."""
-    return {name: start for name, (start, _) in _placed(program.body, 0).items()}
+    return {name: start for name, (start, _) in _placed(program.body, 0, _called_alone(program)).items()}
 
 
 def scratch_bytes(program: Program) -> int:
     """Bytes of working memory."""
-    return max((end for _, end in _placed(program.body, 0).values()), default=0)
+    return max((end for _, end in _placed(program.body, 0, _called_alone(program)).values()), default=0)
 
 
-def _placed(s: Statement, start: int) -> dict[str, tuple[int, int]]:
+def _placed(s: Statement, start: int, alone: Set[str]) -> dict[str, tuple[int, int]]:
+    """Where buffers begin and end; behind those that calls `alone` use nothing is read."""
     found = dict[str, tuple[int, int]]()
     if isinstance(s, Alloc) and s.buffer.memory == "scratch":
-        end = aligned(start + s.buffer.bytes + SLACK)
+        end = aligned(start + s.buffer.bytes + (0 if s.buffer.name in alone else SLACK))
         found[s.buffer.name], start = (start, end), end
     for child in children(s):
-        found |= _placed(child, start)
+        found |= _placed(child, start, alone)
     return found
+
+
+def _called_alone(program: Program) -> Set[str]:
+    """The names of buffers that no statement but calls uses."""
+    calls = held_by(seq(*(s for s in program.statements if isinstance(s, Invoke))))
+    if not calls:
+        return calls
+    others = (s for s in program.statements if not isinstance(s, Invoke))
+    return calls - {access.buffer for s in others for _, access in own_touches(s)}
 
 
 def aligned(offset: int, constant: Buffer | None = None) -> int:

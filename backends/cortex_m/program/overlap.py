@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 from tosaic.backends.cortex_m.kernel import Overlap
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.legal import any_iteration
+from tosaic.backends.cortex_m.program.remembered import remembered
 from tosaic.backends.cortex_m.program.rewriting import meaning_of, own_touches, tables_of, touches
 from tosaic.backends.cortex_m.program.tree import (
     BLOCKS,
@@ -26,7 +27,6 @@ from tosaic.backends.cortex_m.program.tree import (
     Statement,
     children,
     names_in,
-    remembered,
 )
 
 

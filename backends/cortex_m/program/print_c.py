@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from tosaic.backends.cortex_m.kernel import weights_at
@@ -16,15 +16,18 @@ from tosaic.backends.cortex_m.program.memory import constant_offsets, scratch_of
 from tosaic.backends.cortex_m.program.ops import LOOKUP, OPS
 from tosaic.backends.cortex_m.program.overlap import overlaps, relation
 from tosaic.backends.cortex_m.program.rewriting import accesses, parts_of, written_out
+from tosaic.backends.cortex_m.program.structs import Element, Struct
 from tosaic.backends.cortex_m.program.thumb import ThumbBlock, is_thumb, thumb
 from tosaic.backends.cortex_m.program.tree import (
     BYTES,
     Access,
     Alloc,
     Assign,
+    Callee,
     For,
     If,
     Instr,
+    Invoke,
     Let,
     Op,
     Program,
@@ -48,7 +51,7 @@ _FREE, _FREE_LOW = 10, 5
 _LOOP = 3
 """Instructions of an iteration of a loop of C."""
 _CALL = 20
-"""Instructions of a call that copies, beside its words."""
+"""Instructions of a call, of one that copies, beside its words."""
 _CONDITION = 2
 """Instructions of a condition of C, which takes half of a branch beside them."""
 _LONG = 32
@@ -110,7 +113,8 @@ class Printer:
         values = (s.value for s in walk(self.body) if isinstance(s, Assign | Reduce | Let))
         names = {part.name for value in values for part in parts_of(value) if isinstance(part, Op)}
         high = [_FROM_HIGH] if any(b.memory == "h" for b in self.buffers.values()) else []
-        return (*high, *(OPS[name].helper for name in sorted(names & set(OPS)) if OPS[name].helper))
+        called = dict.fromkeys(_prototype(s.callee) for s in walk(self.body) if isinstance(s, Invoke))
+        return (*high, *(OPS[name].helper for name in sorted(names & set(OPS)) if OPS[name].helper), *called)
 
     def _constants(self) -> Iterable[str]:
         for name, offset in constant_offsets(self.program).items():
@@ -132,14 +136,17 @@ class Printer:
                 lines = [f"{pad}{{", *self._declared(s, depth + 1), *self._print(s.body, depth + 1), f"{pad}}}"]
                 self._held -= held
                 return lines
+            case If(then=Invoke() as call, otherwise=Invoke() as other) if call.callee == other.callee:
+                pairs = zip(self._given(call), self._given(other), strict=True)
+                given = (here if here == there else f"{_all_of(s)} ? {here} : {there}" for here, there in pairs)
+                return self._called(call, given, pad)
             case If():
-                conditions = " && ".join(f"{condition} >= 0" for condition in s.conditions)
                 asked, branch = len(s.conditions), self.pipeline.taken_branch / 2 if self.pipeline else 0
                 self._took(_CONDITION * asked, (_CONDITION + branch) * asked)
                 share = share_of(s.conditions, self._loops)
                 then = self._times_over(share, partial(self._print, s.then, depth + 1))
                 otherwise = self._times_over(1 - share, partial(self._print, s.otherwise, depth + 1))
-                return [f"{pad}if ({conditions}) {{", *then, f"{pad}}} else {{", *otherwise, f"{pad}}}"]
+                return [f"{pad}if ({_all_of(s)}) {{", *then, f"{pad}}} else {{", *otherwise, f"{pad}}}"]
             case Let():
                 return self._let(s, depth)
             case For():
@@ -149,6 +156,8 @@ class Printer:
                 self._count(s)
                 value = self._value(s.value, wide=self.buffers[s.target.buffer].dtype == "i64")
                 return [f"{pad}{self._place(s.target)} {sign} {value};"]
+            case Invoke():
+                return self._called(s, self._given(s), pad)
             case Instr():
                 raise RefusedError(f"{s.row.name} stands outside of a block")
         raise TypeError(s)
@@ -269,6 +278,23 @@ class Printer:
             f"{pad}{line}" for line in (*pointers, "__asm__ volatile(", *code, f"  : {', '.join(changed)} : : {lost});")
         ]
 
+    def _called(self, call: Invoke, given: Iterable[str], pad: str) -> list[str]:
+        self._took(_CALL, _CALL)
+        return [f"{pad}{call.callee.name}({', '.join(given)});"]
+
+    def _given(self, call: Invoke) -> Iterable[str]:
+        """What is called with what: of a kernel tensors, params and working memory."""
+        where = {
+            window.name: f"{start.buffer} + {self.buffers[start.buffer].address(start.index)}"
+            for window, start in call.windows
+        }
+        if call.callee.takes:
+            return [where[each] if isinstance(each, str) else f"&{_struct(each, where)}" for each in call.callee.takes]
+        given = {"const": "params", "scratch": "scratch"}
+        given |= {window.memory: where[window.name] for window, _ in call.windows if window.memory in given}
+        tensors = (where[window.name] for window, _ in call.windows if window.memory not in given)
+        return (*tensors, *given.values())
+
     def _pointer(self, buffer: str, where: Affine) -> str:
         return f"(const int8_t *){buffer} + {where}"
 
@@ -311,6 +337,36 @@ class Printer:
         values = sum(self.buffers[a.buffer].in_registers for a in (*accesses(s.value), *written))
         stacked = values * max(0.0, 1 - self._free / max(1, self._held))
         self._took(memory + computed + stacked, (memory + stacked) * self._load + computed)
+
+
+def _all_of(s: If) -> str:
+    return " && ".join(f"{condition} >= 0" for condition in s.conditions)
+
+
+def _struct(struct: Struct, where: Mapping[str, str]) -> str:
+    """A struct, given the pointers to windows."""
+    fields = []
+    for name, value in struct.fields:
+        match value:
+            case Element():
+                text = f"{value.factor} * ({where[value.window]})[{value.number}]"
+            case Struct():
+                text = _struct(value, where)
+            case str():
+                text = f"(void *)({where[value]})"
+            case _:
+                text = str(value)
+        fields.append(f".{name} = {text}")
+    return f"(const {struct.type}){{{', '.join(fields)}}}"
+
+
+def _prototype(callee: Callee) -> str:
+    """What declares it; `extern` at the start keeps the kernel in a translation unit where nothing is inlined."""
+    if callee.header:
+        return f'#include "{callee.header}"'
+    tensors = (b for b in callee.arguments if b.memory in ("in", "out"))
+    given = [f"{'const ' * (b.memory == 'in')}{_TYPES[b.dtype]} *" for b in tensors]
+    return f"extern void {callee.name}({', '.join(given)}, const int8_t *, int8_t *);"
 
 
 def _assembly_lines(lines: Iterable[str]) -> int:

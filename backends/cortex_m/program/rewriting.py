@@ -12,6 +12,7 @@ from typing import Literal
 
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.ops import LOOKUP
+from tosaic.backends.cortex_m.program.remembered import remembered
 from tosaic.backends.cortex_m.program.row import Row
 from tosaic.backends.cortex_m.program.text import parse_statement
 from tosaic.backends.cortex_m.program.tree import (
@@ -23,6 +24,7 @@ from tosaic.backends.cortex_m.program.tree import (
     For,
     If,
     Instr,
+    Invoke,
     Let,
     Op,
     Program,
@@ -33,7 +35,6 @@ from tosaic.backends.cortex_m.program.tree import (
     allocated,
     children,
     names_in,
-    remembered,
     walk,
 )
 
@@ -87,10 +88,7 @@ def _with_children(s: Statement, change: Callable[[Statement], Statement]) -> St
         case For():
             body = change(s.body)
             return s if body is s.body else For(s.var, s.extent, body, s.step, s.early, s.kind, s.ahead)
-        case Alloc():
-            body = change(s.body)
-            return s if body is s.body else Alloc(s.buffer, body)
-        case Let():
+        case Alloc() | Let():
             body = change(s.body)
             return s if body is s.body else replace(s, body=body)
         case If():
@@ -145,14 +143,13 @@ def at(statement: Statement, values: Mapping[str, Affine | int]) -> Statement:
 
 def _with_own(s: Statement, change: Callable[[Access], Access]) -> Statement:
     """A statement with its own accesses changed, not those of statements inside; the same object where none is."""
-
     if isinstance(s, Assign | Reduce):
         target, new = change(s.target), value_with_accesses(s.value, change)
         return s if target is s.target and new is s.value else type(s)(target, new)
     if isinstance(s, Let):
         new = value_with_accesses(s.value, change)
         return s if new is s.value else replace(s, value=new)
-    if isinstance(s, Instr):
+    if isinstance(s, Instr | Invoke):
         operands = tuple(map(change, s.operands))
         return s if all(map(operator.is_, operands, s.operands)) else replace(s, operands=operands)
     return s
@@ -254,7 +251,7 @@ def window_bounds(instr: Instr, formal: str) -> tuple[int, int]:
 
 
 def touches(statement: Statement) -> Iterator[tuple[How, Access]]:
-    """Every access below, and how, in order; of instructions, the starts of their windows."""
+    """Every access below, and how, in order; of instructions and calls, the starts of their windows."""
     return chain.from_iterable(map(own_touches, walk(statement)))
 
 
@@ -266,6 +263,8 @@ def own_touches(s: Statement) -> tuple[tuple[How, Access], ...]:
     if isinstance(s, Assign | Reduce):
         how, value = reduced(s)
         return (*(("read", access) for access in accesses(value)), (how, s.target))
+    if isinstance(s, Invoke):
+        return tuple(("read" if b.memory in ("in", "const") else "write", at) for b, at in s.windows)
     return tuple(_of_operands(s)) if isinstance(s, Instr) else ()
 
 
@@ -314,8 +313,8 @@ def written_by(statement: Statement) -> frozenset[str]:
 
 @remembered
 def held_by(statement: Statement) -> frozenset[str]:
-    """The names of buffers that instructions read or write as they lie."""
-    own = (operand.buffer for operand in statement.operands) if isinstance(statement, Instr) else ()
+    """The names of buffers that instructions, or calls, read or write as they lie."""
+    own = (operand.buffer for operand in statement.operands) if isinstance(statement, Instr | Invoke) else ()
     return frozenset(own).union(*map(held_by, children(statement)))
 
 
@@ -395,6 +394,6 @@ def _written_out(s: Statement, values: Mapping[str, int]) -> Statement:
             s = replace(s, conditions=_at(s.conditions, values))
         case Let():
             s = _with_own(s, lambda a: Access(a.buffer, _at(a.index, values)))
-        case Assign() | Reduce() | Instr():
+        case Assign() | Reduce() | Instr() | Invoke():
             return at(s, values)
     return _with_children(s, lambda part: _written_out(part, values))

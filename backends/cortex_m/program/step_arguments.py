@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from tosaic.backends.cortex_m.isa.isa import registers_of, sets_of
+from tosaic.backends.cortex_m.program.holding import holds, in_class
 from tosaic.backends.cortex_m.program.primitives.sums import held
 from tosaic.backends.cortex_m.program.rewriting import nest_of, parts_of, touches
 from tosaic.backends.cortex_m.program.rules import RULES
@@ -23,6 +24,7 @@ from tosaic.backends.cortex_m.program.tree import (
     For,
     If,
     Instr,
+    Invoke,
     Let,
     Op,
     Program,
@@ -30,8 +32,6 @@ from tosaic.backends.cortex_m.program.tree import (
     Seq,
     Statement,
     allocated,
-    holds,
-    in_class,
     walk,
 )
 from tosaic.backends.target import Core
@@ -132,7 +132,7 @@ def _buffers(begun: Begun, kind: str) -> Iterator[str]:
     program, buffer = begun.program, begun.buffer
     match kind:
         case str() if kind in BUFFERS:
-            fixed = {o.buffer for s in program.statements if isinstance(s, Instr) for o in s.operands}
+            fixed = {o.buffer for s in program.statements if isinstance(s, Instr | Invoke) for o in s.operands}
             yield from (name for name, b in program.buffers.items() if name not in fixed and BUFFERS[kind](b))
         case "alike" if buffer is not None:
             others = (b for name, b in program.buffers.items() if name not in begun.arguments)

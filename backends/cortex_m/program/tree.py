@@ -6,15 +6,17 @@ Primitives rewrite it, walks print, count, check and interpret it. There is no t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, wraps
+from functools import cached_property, lru_cache
 from types import MappingProxyType
-from typing import Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Literal, NamedTuple, TypeAlias
 
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.host import Derive, Pack
+from tosaic.backends.cortex_m.program.remembered import remembered
 from tosaic.backends.cortex_m.program.row import Row
+from tosaic.backends.cortex_m.program.structs import Struct
 from tosaic.support.errors import BackendError
 
 BYTES: Mapping[str, int] = MappingProxyType({"i8": 1, "i16": 2, "i32": 4, "i64": 8, "f32": 4})
@@ -226,16 +228,50 @@ class Instr:
 
 
 @dataclass(frozen=True)
+class Callee:
+    """A kernel, or a function of a library, that is called.
+
+    Args:
+        name: what C calls it.
+        arguments: a window each: it reads `in`, writes `out`, has params in `const`, and leaves anything in `scratch`.
+        align: bytes that divide the address of each window.
+        header: of a library; empty for a kernel.
+        takes: what it is given, structs and names of windows; empty for a kernel, whose order is that of all kernels.
+    """
+
+    name: str
+    arguments: tuple[Buffer, ...]
+    align: int = 16
+    header: str = ""
+    takes: tuple[Struct | str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Invoke:
+    """A call on dense windows that begin at its operands, one for each argument."""
+
+    callee: Callee
+    operands: tuple[Access, ...]
+
+    @property
+    def windows(self) -> tuple[tuple[Buffer, Access], ...]:
+        return tuple(zip(self.callee.arguments, self.operands, strict=True))
+
+    def __str__(self) -> str:
+        return f"{self.callee.name}({', '.join(map(str, self.operands))})"
+
+
+@dataclass(frozen=True)
 class Seq:
     body: tuple[Statement, ...]
 
 
-Statement: TypeAlias = "For | If | Let | Assign | Reduce | Alloc | Instr | Seq"
+Statement: TypeAlias = "For | If | Let | Assign | Reduce | Alloc | Instr | Invoke | Seq"
 Around: TypeAlias = For | If | Let
 """What says how often, and at what numbers, the statements inside are executed."""
-LEAVES = (Assign, Reduce, Instr)
+LEAVES = (Assign, Reduce, Instr, Invoke)
 """Statements that hold no others."""
-SCALAR = (Assign, Reduce, If, Let)
+SCALAR = (Assign, Reduce, Invoke, If, Let)
 """Statements that no block of assembly holds."""
 
 
@@ -292,18 +328,6 @@ class Program:
         return self.buffers[name]
 
 
-def holds(dtype: str, other: str) -> bool:
-    """Whether elements of a type hold all numbers of another one, as they are."""
-    if dtype in INTEGERS and other in INTEGERS:
-        return BYTES[dtype] >= BYTES[other]
-    return dtype == other and dtype in BYTES
-
-
-def in_class(dtype: str, memory: str) -> bool:
-    """Whether registers of a class hold elements of a type."""
-    return (dtype == "i64") == (memory == "p") and (dtype == "f32" or memory != "s")
-
-
 def children(statement: Statement) -> tuple[Statement, ...]:
     match statement:
         case For() | Let() | Alloc():
@@ -313,30 +337,6 @@ def children(statement: Statement) -> tuple[Statement, ...]:
         case Seq():
             return statement.body
     return ()
-
-
-def parents_in(statement: Statement) -> list[Statement]:
-    """The statements right inside of a statement that hold others."""
-    return [child for child in children(statement) if not isinstance(child, LEAVES)]
-
-
-_OfT = TypeVar("_OfT")
-_FoundT = TypeVar("_FoundT")
-
-
-def remembered(function: Callable[[_OfT], _FoundT]) -> Callable[[_OfT], _FoundT]:
-    """A function of a statement, or a program, that keeps the result: trees share parts, and parts never change."""
-    name = f"{function.__module__}.{function.__name__}"
-
-    @wraps(function)
-    def found(of: _OfT) -> _FoundT:
-        try:
-            return of.__dict__[name]
-        except KeyError:
-            kept = of.__dict__[name] = function(of)
-            return kept
-
-    return found
 
 
 @remembered
@@ -354,7 +354,7 @@ def names_in(statement: Statement) -> frozenset[str]:
         case If():
             told = {name for condition in statement.conditions for name, _ in condition.terms}
             return names_in(statement.then) | names_in(statement.otherwise) | told
-        case Instr():
+        case Instr() | Invoke():
             return frozenset(_names_of(*statement.operands))
     return frozenset(_names_of(statement.target, statement.value))
 
@@ -374,7 +374,7 @@ def _names_of(*values: Value) -> set[str]:
 @remembered
 def allocated(statement: Statement) -> tuple[Buffer, ...]:
     """The buffers that live inside of a statement, outer ones first."""
-    inside = [buffer for child in parents_in(statement) for buffer in allocated(child)]
+    inside = [b for child in children(statement) if not isinstance(child, LEAVES) for b in allocated(child)]
     return (statement.buffer, *inside) if isinstance(statement, Alloc) else tuple(inside)
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tosaic.backends.cortex_m.program.assembly import register
 from tosaic.backends.cortex_m.program.block import halves
-from tosaic.backends.cortex_m.program.rewriting import meaning
+from tosaic.backends.cortex_m.program.rewriting import changes_target, meaning
 from tosaic.backends.cortex_m.program.tree import (
     Access,
     Alloc,
@@ -63,7 +63,7 @@ def steps_of(
         if targets and isinstance(what, Assign) and what.value == 0:
             zero[targets[0]] = step
             continue
-        adds = isinstance(what, Reduce)
+        adds = isinstance(what, Reduce) or changes_target(s.row)
         begins = bool(s.row.first) and bool(targets) and targets[0] in zero
         for name in sources if begins else [*sources, *targets]:
             if (before := zero.pop(name, None)) is not None and (name in sources or adds):

@@ -12,8 +12,9 @@ from typing import NamedTuple
 from tosaic.backends.cortex_m.footprint import ArrayAccess, Place, Walk
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.branches import share_of
+from tosaic.backends.cortex_m.program.legal import windows_touched
 from tosaic.backends.cortex_m.program.ops import LOOKUP
-from tosaic.backends.cortex_m.program.rewriting import accesses, at, meaning_of, nest_of, parts_of, touches
+from tosaic.backends.cortex_m.program.rewriting import accesses, at, parts_of
 from tosaic.backends.cortex_m.program.tree import (
     BYTES,
     Access,
@@ -22,6 +23,7 @@ from tosaic.backends.cortex_m.program.tree import (
     For,
     If,
     Instr,
+    Invoke,
     Let,
     Op,
     Program,
@@ -49,17 +51,15 @@ def walks(program: Program) -> list[Walk]:
     """
     found: dict[tuple[str, ...], tuple[tuple[For, ...], _Shares, dict[_Key, list[_Use]]]] = {}
     for s, outside, shares in _executed(program.body, (), MappingProxyType({})):
-        lanes, what = nest_of(meaning_of(s) if isinstance(s, Instr) else s)
-        loops = (*outside, *lanes)
         around = tuple(f for f in outside if f.kind != "unroll")
         *_, uses = found.setdefault(tuple(f.var for f in around), (around, shares, {}))
-        moved = _moved(program, s, loops)
-        for how, access in touches(what):
+        moved = _moved(program, s, outside)
+        for how, access, window in windows_touched(s):
             b = program.buffers[access.buffer]
             if not b.in_registers:
                 key = _Key(_PLACES[b.memory], b.name, how != "read")
                 where = b.address(access.index) + moved.get(access, 0)
-                uses.setdefault(key, []).append((where * BYTES[b.dtype], loops))
+                uses.setdefault(key, []).append((where * BYTES[b.dtype], (*outside, *window)))
     nests = list[_LoopNest]()
     for around, shares, uses in found.values():
         spans = {key: _span(program.buffers[key.buffer], used, around, shares) for key, used in uses.items()}
@@ -94,7 +94,7 @@ def _beside(
 
 def _executed(
     s: Statement, loops: tuple[For, ...], shares: _Shares
-) -> Iterator[tuple[Assign | Reduce | Instr | Let, tuple[For, ...], _Shares]]:
+) -> Iterator[tuple[Assign | Reduce | Instr | Invoke | Let, tuple[For, ...], _Shares]]:
     """The statements that are no loops, with those around them; of a `Let`, what its number is computed from."""
     match s:
         case For():
@@ -108,7 +108,7 @@ def _executed(
         case Let():
             yield replace(s, body=Seq(())), loops, shares
             yield from _executed(at(s.body, {s.var: _spread(s, loops)}), loops, shares)
-        case Assign() | Reduce() | Instr():
+        case Assign() | Reduce() | Instr() | Invoke():
             yield s, loops, shares
         case _:
             for child in children(s):

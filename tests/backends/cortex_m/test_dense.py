@@ -6,13 +6,10 @@ import numpy as np
 import pytest
 from board import M4, M55, Case, run_cases
 
-from tosaic.backends.cortex_m.kernel import KernelSource
 from tosaic.backends.cortex_m.kernels import dense
-from tosaic.backends.cortex_m.kernels.mve import PRELUDE
 
 _RNG = np.random.default_rng(3)
 _NOISE = _RNG.integers(1, 255, 16 * 40, np.uint8).tobytes()
-_PLAIN = "#include <stdint.h>\n#include <string.h>\n#define INLINE static inline __attribute__((always_inline))\n"
 
 
 def _rows(stored: int, rows: int) -> bytes:
@@ -47,13 +44,9 @@ def test_what_says_nothing_takes_no_room(name):
 
 @pytest.mark.parametrize("bench", [M55, M4], ids=["M55", "M4"])
 def test_what_is_unpacked_is_what_was_packed(bench, tmp_path):
-    prelude = PRELUDE + dense.WITH_VECTORS if bench.core.mve else _PLAIN + dense.WITHOUT_VECTORS
     cases = []
-    for number, (params, _) in enumerate(CASES.values()):
-        packed, runs = dense.dense(params)
-        signature = f"void kernel{number}(int8_t *out, const int8_t *params, int8_t *scratch)"
-        text = f"{prelude}{dense.UNPACK}{signature}\n{{\n  unpack(out, params, {runs});\n}}\n"
+    for params, _ in CASES.values():
         whole = np.frombuffer(params + bytes(-len(params) % 16), np.int8)
-        cases.append(Case(KernelSource(f"kernel{number}", "c", text, packed, 0), [], [whole]))
+        cases.append(Case(dense.unpacking(params, bench.core), [], [whole]))
     outcomes = run_cases(cases, tmp_path, bench=bench)
     assert all(outcome.exact for outcome in outcomes), [outcome for outcome in outcomes if not outcome.exact]

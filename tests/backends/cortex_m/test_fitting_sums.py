@@ -50,6 +50,7 @@ def test_results_are_exact_whether_sums_fit_or_not(tmp_path, sizes, options):
 def test_no_word_saturates_where_sums_fit(variant, channels, options, fits):
     what = layer(13, 32, channels, **options)
     found = next(v for v in what.space(FAMILY).variants if v.name == variant).first()
+    assert found is not None
     kernel = of_schedule(FAMILY.vector_sketches(what.workload(FAMILY))[variant], found, CORTEX_M55)
     saturated = any(name in kernel.text for name in ("vqmovnb.s32", "vqshl.s32", "vmax.s32"))
     assert saturated != fits
@@ -77,6 +78,7 @@ def test_no_word_saturates_where_products_of_activations_fit(variant, shift, fit
     rng = np.random.default_rng(0)
     what = mve_layers.matmul(rng, 2, 4, 32, 32, transposed=True, scale=((1 << 30) + (1 << 7), shift))
     found = next(v for v in what.space(PRODUCT).variants if v.name == variant).first()
+    assert found is not None
     kernel = of_schedule(PRODUCT.vector_sketches(what.workload(PRODUCT))[variant], found, CORTEX_M55)
     assert any(name in kernel.text for name in ("vqmovnb.s32", "vqshl.s32")) != fits
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from tosaic.backends.cortex_m.program.affine import Affine
+from tosaic.backends.cortex_m.program.holding import holds, in_class
 from tosaic.backends.cortex_m.program.legal import Use, Window, covers, reads_old, uses, window_of, windows_inside
 from tosaic.backends.cortex_m.program.primitives.dims import not_held
 from tosaic.backends.cortex_m.program.primitives.loops import plain, renamed, with_loop
@@ -38,8 +39,6 @@ from tosaic.backends.cortex_m.program.tree import (
     RefusedError,
     Seq,
     Statement,
-    holds,
-    in_class,
 )
 
 

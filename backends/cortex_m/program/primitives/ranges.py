@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from itertools import product
 
+from tosaic.backends.cortex_m.program.holding import holds
 from tosaic.backends.cortex_m.program.host import Derive
 from tosaic.backends.cortex_m.program.legal import bounds_of
 from tosaic.backends.cortex_m.program.primitives.dims import not_held
@@ -30,13 +31,13 @@ from tosaic.backends.cortex_m.program.tree import (
     Assign,
     Buffer,
     Instr,
+    Invoke,
     Op,
     Program,
     Reduce,
     RefusedError,
     Statement,
     Value,
-    holds,
 )
 
 Range = tuple[int, int]
@@ -82,7 +83,7 @@ def _written(program: Program, b: Buffer) -> Range:
     """What can stand in a buffer of scratch memory: what is assigned, or reduced, and what is added up."""
     (below, above), lows, highs = _added(program, b), list[int](), list[int]()
     for s in program.statements:
-        if isinstance(s, Instr) and any(o.buffer == b.name for o in s.operands):
+        if isinstance(s, Instr | Invoke) and any(o.buffer == b.name for o in s.operands):
             return _of(b.dtype)
         if isinstance(s, Assign) and s.target.buffer == b.name:
             low, high = range_of(program, reduced(s)[1])

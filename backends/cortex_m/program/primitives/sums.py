@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tosaic.backends.cortex_m.program.affine import Affine
+from tosaic.backends.cortex_m.program.holding import holds
 from tosaic.backends.cortex_m.program.host import Derive
 from tosaic.backends.cortex_m.program.ops import LOOKUP
 from tosaic.backends.cortex_m.program.primitives.buffers import whole_registers
@@ -44,7 +45,6 @@ from tosaic.backends.cortex_m.program.tree import (
     Seq,
     Statement,
     Value,
-    holds,
 )
 
 

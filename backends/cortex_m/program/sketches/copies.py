@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tosaic.backends.cortex_m.program.copied_rows import TOGETHER
+from tosaic.backends.cortex_m.program.tree import REGISTERS
+from tosaic.backends.target import Core
+
 _VECTORS = 4
 """That an iteration loads before it stores them: what is stored right behind its load waits."""
 
@@ -53,3 +57,11 @@ def _vectors(source: str, loop: str, own: str, size: int, lanes: int, widened: s
         f"split({vector}, {own}l, {lanes}{', early' * (size % lanes > 0)})",
         f"stage({source}, {vector}, {own}q, q{widened})",
     )
+
+
+def copied_elements(source: str, loop: str, size: int, width: int, core: Core) -> Iterator[str]:
+    """The steps of a loop that copies so many elements of `width` bytes, by vectors, or by words."""
+    if core.mve:
+        yield from moved(source, loop, loop, size, REGISTERS["q"] // width)
+    elif size * width >= TOGETHER:
+        yield f"words({loop})"

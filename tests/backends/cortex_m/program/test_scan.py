@@ -55,7 +55,7 @@ def test_each_sketch_has_a_schedule_on_each_core(shipped):
         "rows shared",
     }
     found = {f"{core.name} {name}" for core in (CORTEX_M4, CORTEX_M3) for name in names}
-    found |= {f"{CORTEX_M4.name} {name}" for name in ("float conv2d", "float depthwise")}
+    found |= {f"{CORTEX_M4.name} {name}" for name in ("float conv2d", "float depthwise", "calls", "turns", "masked")}
     vectors = {
         "pixels",
         "weight_stationary",
@@ -82,6 +82,9 @@ def test_each_sketch_has_a_schedule_on_each_core(shipped):
         "lined",
         "lined floats",
         "lined bytes",
+        "calls",
+        "turns",
+        "masked",
     }
     assert {one.name for one in shipped} == found | {f"cortex-m55 {name}" for name in vectors}
 
