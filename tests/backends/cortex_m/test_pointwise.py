@@ -16,7 +16,7 @@ from tosa_graphs import Graph
 from tosaic.backends.boards import DTCM
 from tosaic.backends.cores.cortex_m55 import CORE
 from tosaic.backends.cortex_m.kernel import ANYWHERE, Overlap, Site
-from tosaic.backends.cortex_m.program import kernel, values
+from tosaic.backends.cortex_m.program import guesses, values
 from tosaic.backends.cortex_m.program.kernel import scheduled
 from tosaic.backends.cortex_m.program.pointwise import Elementwise
 from tosaic.backends.cortex_m.program.pointwise_lanes import pointwise_lanes
@@ -330,7 +330,7 @@ def test_the_c_of_one_schedule_stays_what_it_is():
 def test_functions_that_differ_in_numbers_of_their_params_have_one_guess_and_one_code(monkeypatch):
     asked, tasks = [], [task_of(_residual_add((8, 32), multiplier)) for multiplier in (1518500250, 1518500266)]
     monkeypatch.setattr(
-        kernel, "remembered", lambda name, code, material, compute: (asked.append(material), compute())[1]
+        guesses, "remembered", lambda name, code, material, compute: (asked.append(material), compute())[1]
     )
     one, other = (task.generate(task.default()) for task in tasks)
     assert asked[0] == asked[1] and len(asked) == 2
