@@ -4,7 +4,7 @@ touches."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from tosaic.backends.cortex_m.program.affine import Affine
@@ -286,6 +286,12 @@ def windows_inside(program: Program, loop: For, b: Buffer, windows: Sequence[Win
         low, high = bounds_of(window.base, (*outside, loop))
         if low < 0 or high + window.extent > extent:
             raise RefusedError(f"a window of `{loop.var}` reaches outside of {b.name}{list(b.shape)}")
+
+
+def last_values(program: Program, loops: Iterable[For]) -> dict[str, int]:
+    """The greatest values of loops, and of the numbers that a program computes."""
+    computed = (s for s in program.statements if isinstance(s, Let))
+    return {s.var: s.last for s in (*computed, *loops)}
 
 
 def bounds_of(index: Affine, around: Sequence[Around]) -> tuple[int, int]:

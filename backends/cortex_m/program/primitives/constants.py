@@ -10,7 +10,7 @@ import numpy as np
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.host import Derive, Pack
 from tosaic.backends.cortex_m.program.interpret import packed
-from tosaic.backends.cortex_m.program.legal import any_iteration, uses
+from tosaic.backends.cortex_m.program.legal import any_iteration, last_values, uses
 from tosaic.backends.cortex_m.program.primitives.dims import dimension, not_held, relaid
 from tosaic.backends.cortex_m.program.primitives.loops import plain, with_loop
 from tosaic.backends.cortex_m.program.rewriting import (
@@ -166,7 +166,7 @@ class Pad(Primitive):
                 raise RefusedError(f"`{loop.var}` does not reach the end of a dimension of {b.name}")
             return lengthened(program, b, dim, first + extent)
         ends = [
-            access.index[dim].bounds({f.var: extent - 1 if f.var == loop.var else f.last for f in loops})[1]
+            access.index[dim].bounds(last_values(program, loops) | {loop.var: extent - 1})[1]
             for access, loops in found
             if access.index[dim][loop.var]
         ]

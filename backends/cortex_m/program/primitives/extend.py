@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tosaic.backends.cortex_m.program.affine import Affine
-from tosaic.backends.cortex_m.program.legal import Use, elements_of, uses
+from tosaic.backends.cortex_m.program.legal import Use, elements_of, last_values, uses
 from tosaic.backends.cortex_m.program.primitives.constants import lengthened
 from tosaic.backends.cortex_m.program.primitives.dims import not_held
 from tosaic.backends.cortex_m.program.primitives.loops import plain, with_loop
@@ -57,7 +57,7 @@ class Extend(Primitive):
         ):
             raise RefusedError(f"`{loop.var}` ends where {name} ends")
         nests = [(*around, *(f for f in use.loops if f is not loop)) for use in found]
-        end = max(index.bounds({f.var: f.last for f in nest})[1] for nest in nests) + 1
+        end = max(index.bounds(last_values(program, nest))[1] for nest in nests) + 1
         if b.shape[dim] == end:
             if writes and _further(program, b, loop, extent) & _written(program, b, loop):
                 raise RefusedError(f"others write what further iterations of `{loop.var}` write of {name}")

@@ -42,6 +42,9 @@ for y < 3:
 TWICE = WRITTEN.replace("be i[y]", "be sub(mul(i[y], 2), 1)")
 
 
+FLAT = READ.replace("w: i8[40, 16]", "w: i8[640]").replace("w[at, x]", "w[16*at + x]")
+
+
 def written(indices: list[int]) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Arrays, and what comes of them."""
     a, rows = np.arange(24).reshape(4, 6), np.arange(100, 118).reshape(3, 6)
@@ -208,3 +211,8 @@ def test_memory_is_priced_as_if_rows_were_all_over_a_table():
     nest = next(nest for nest in walks(parse_program(READ)) if any(a.place == "params" for a in nest.accesses))
     (table,) = (access for access in nest.accesses if access.place == "params")
     assert table.strides[0] == 8 * 16  # five rows of forty
+
+
+def test_a_number_that_is_computed_moves_a_window_that_a_loop_counts():
+    with pytest.raises(RefusedError, match="`x` ends where out ends"):
+        stepped(FLAT, "extend(x, 20)")
