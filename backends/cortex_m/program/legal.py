@@ -290,8 +290,8 @@ def windows_inside(program: Program, loop: For, b: Buffer, windows: Sequence[Win
 
 def last_values(program: Program, loops: Iterable[For]) -> dict[str, int]:
     """The greatest values of loops, and of the numbers that a program computes."""
-    computed = (s for s in program.statements if isinstance(s, Let))
-    return {s.var: s.last for s in (*computed, *loops)}
+    computed = {s.var: s.last for s in program.statements if isinstance(s, Let)}
+    return computed | {loop.var: loop.last for loop in loops}
 
 
 def bounds_of(index: Affine, around: Sequence[Around]) -> tuple[int, int]:
