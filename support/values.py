@@ -25,6 +25,14 @@ def users(value: ir.Value) -> list[ir.Operation]:
     return [use.owner.operation for use in value.uses]
 
 
+def readers(value: ir.Value) -> list[ir.Operation]:
+    """The op behind each use of `value`, or of what reshapes make of it."""
+    found = []
+    for user in users(value):
+        found += readers(user.results[0]) if user.name == "tosa.reshape" else [user]
+    return found
+
+
 def behind_reshapes(value: ir.Value) -> ir.Value:
     """What is left of a value behind the reshapes that alone read it, one after the other."""
     while [user.name for user in users(value)] == ["tosa.reshape"]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -12,7 +10,7 @@ from tosaic.passes.rewrite import Replacement, pattern, rewrite
 from tosaic.support.attributes import int_of
 from tosaic.support.mlir import constant_value, element_type, ir, shape_of
 from tosaic.support.tosa_builder import emit, reshape, sliced
-from tosaic.support.values import producer, users
+from tosaic.support.values import producer, readers
 
 
 @register
@@ -46,7 +44,7 @@ def slice_of_parts(op: ir.Operation) -> Replacement:
             shape[axis], begin[axis], taken[axis] = extent, first - at, end - first
             found.append((part, shape, begin, taken))
         at += extent
-    if len(found) > 1 and any(reader.name != "tosa.slice" for reader in _readers(concat.results[0])):
+    if len(found) > 1 and any(reader.name != "tosa.slice" for reader in readers(concat.results[0])):
         return None
     made = [sliced(reshape(part, shape), begin, taken) for part, shape, begin, taken in found]
     return made[0] if len(made) == 1 else emit("concat", made, shape_of(op.results[0]), element_type(x), axis=axis)
@@ -60,13 +58,6 @@ def _axis_of(concat: ir.Operation, view: ir.Value) -> int | None:
     if axis not in wide or [shape_of(view)[number] for number in seen] != [joined[number] for number in wide]:
         return None
     return seen[wide.index(axis)]
-
-
-def _readers(value: ir.Value) -> Iterator[ir.Operation]:
-    """What reads a value, or a view of it."""
-    views = [reader for reader in users(value) if reader.name == "tosa.reshape"]
-    yield from (reader for reader in users(value) if reader.name != "tosa.reshape")
-    yield from itertools.chain.from_iterable(_readers(view.results[0]) for view in views)
 
 
 def _numbers(value: ir.Value) -> list[int]:

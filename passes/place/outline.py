@@ -10,7 +10,7 @@ from tosaic.support.functions import body_of, extract, inputs_of, number_of_stat
 from tosaic.support.graph import Node
 from tosaic.support.mlir import functions, ir
 from tosaic.support.tosa_ops import is_constant
-from tosaic.support.values import producer, users
+from tosaic.support.values import producer, readers, users
 
 
 @dataclass(frozen=True)
@@ -86,11 +86,11 @@ def _change_states_last(main: ir.Operation) -> None:
     new value may lie where the old one does."""
     arguments, results, count = list(body_of(main).arguments), returned(main), number_of_states(main)
     for old, new in zip(arguments[len(arguments) - count :], results[len(results) - count :], strict=True):
-        changes, readers = [*_views_of(new)], _readers(old)
-        if not changes or changes[-1] not in readers or any(len(users(op.results[0])) > 1 for op in changes):
+        changes, reading = [*_views_of(new)], readers(old)
+        if not changes or changes[-1] not in reading or any(len(users(op.results[0])) > 1 for op in changes):
             continue
         order = {op.operation: number for number, op in enumerate(body_of(main).operations)}
-        last = max(readers, key=order.__getitem__)
+        last = max(reading, key=order.__getitem__)
         for op in changes if last != changes[-1] else ():
             op.move_after(last)
 
@@ -102,14 +102,6 @@ def _views_of(value: ir.Value) -> Iterator[ir.Operation]:
         if op.name != "tosa.reshape":
             return
         value = op.operands[0]
-
-
-def _readers(value: ir.Value) -> list[ir.Operation]:
-    """What reads a value, or a view of it."""
-    found = []
-    for user in users(value):
-        found += _readers(user.results[0]) if user.name == "tosa.reshape" else [user]
-    return found
 
 
 def _drop_unused_constants(block: ir.Block) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import ClassVar, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from tosaic.tuner.space import Choice, Schedule
 PROMISE = "estimate_with_waits"
 """The feature by which schedules are compared before any is measured."""
 Knobs = Mapping[str, Choice]
+_FoundT = TypeVar("_FoundT")
 
 
 class Sketched(Hashable, Protocol):
@@ -152,9 +153,13 @@ def built(what: Sketched, knobs: tuple[tuple[str, Choice], ...], core: Core) -> 
     Raises:
         RefusedError: a step is not legal, or the core cannot run it.
     """
-    found = _outcome(what, knobs, core)
+    return _or_refused(_outcome(what, knobs, core))
+
+
+def _or_refused(found: _FoundT | RefusedError) -> _FoundT:
+    """What was found; a refusal that is remembered is raised anew, as what is raised holds the frames it passes."""
     if isinstance(found, RefusedError):
-        raise copy(found)  # what is raised holds the frames that it passes
+        raise copy(found)
     return found
 
 
@@ -205,10 +210,7 @@ def estimated(what: Sketched, knobs: tuple[tuple[str, Choice], ...], core: Core,
     Raises:
         RefusedError: a step is not legal, or the core cannot run it.
     """
-    found = _estimate(what, knobs, core, site.waits_for_memory)
-    if isinstance(found, RefusedError):
-        raise copy(found)
-    return found
+    return _or_refused(_estimate(what, knobs, core, site.waits_for_memory))
 
 
 @lru_cache(maxsize=16_384)

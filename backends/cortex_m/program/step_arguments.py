@@ -9,14 +9,15 @@ from typing import NamedTuple
 
 from tosaic.backends.cortex_m.isa.isa import registers_of, sets_of
 from tosaic.backends.cortex_m.program.holding import holds, in_class
+from tosaic.backends.cortex_m.program.primitives.iterations import holds_instructions_alone
+from tosaic.backends.cortex_m.program.primitives.merge import iterate_alike
 from tosaic.backends.cortex_m.program.primitives.sums import held
-from tosaic.backends.cortex_m.program.rewriting import nest_of, parts_of, touches
+from tosaic.backends.cortex_m.program.rewriting import held_by, nest_of, parts_of, touches
 from tosaic.backends.cortex_m.program.rules import RULES
 from tosaic.backends.cortex_m.program.schedule import Argument, Primitive
 from tosaic.backends.cortex_m.program.tree import (
     BYTES,
     REGISTERS,
-    SCALAR,
     Access,
     Alloc,
     Assign,
@@ -24,7 +25,6 @@ from tosaic.backends.cortex_m.program.tree import (
     For,
     If,
     Instr,
-    Invoke,
     Let,
     Op,
     Program,
@@ -53,7 +53,7 @@ LOOPS: Mapping[str, Callable[[For], bool]] = {
     "copying": lambda loop: isinstance(loop.body, For) and isinstance(loop.body.body, Assign),
     "early": lambda loop: loop.kind == "each" and loop.early,
     "single": lambda loop: loop.kind == "each" and loop.iterations == 1,
-    "instructions": lambda loop: loop.kind == "each" and _instructions_only(loop),
+    "instructions": lambda loop: loop.kind == "each" and holds_instructions_alone(loop),
     "masked": lambda loop: any(isinstance(s, Instr) and s.limit for s in walk(loop.body)),
     "hardware": lambda loop: loop.kind == "hardware_loop",
 }
@@ -118,7 +118,7 @@ def _loops(begun: Begun, kind: str) -> Iterator[str]:
         case "alike_loop":
             first = begun.loops[-1]
             behind = (loop for part in _behind(program, first) for loop in nest_of(part)[0][:1])
-            yield from dict.fromkeys(loop.var for loop in behind if LOOPS["plain"](loop) and _as_many(loop, first))
+            yield from dict.fromkeys(loop.var for loop in behind if LOOPS["plain"](loop) and iterate_alike(loop, first))
         case "around":
             every_loop = (s for s in program.statements if isinstance(s, For) and LOOPS["plain"](s))
             yield from (s.var for s in every_loop if isinstance(s.body, Alloc) and s.body.buffer.name == before[-1])
@@ -132,7 +132,7 @@ def _buffers(begun: Begun, kind: str) -> Iterator[str]:
     program, buffer = begun.program, begun.buffer
     match kind:
         case str() if kind in BUFFERS:
-            fixed = {o.buffer for s in program.statements if isinstance(s, Instr | Invoke) for o in s.operands}
+            fixed = held_by(program.body)
             yield from (name for name, b in program.buffers.items() if name not in fixed and BUFFERS[kind](b))
         case "alike" if buffer is not None:
             others = (b for name, b in program.buffers.items() if name not in begun.arguments)
@@ -212,17 +212,6 @@ def _behind(program: Program, loop: For) -> Sequence[Statement]:
                 if part is loop:
                     return s.body[number + 1 :]
     return ()
-
-
-def _as_many(loop: For, other: For) -> bool:
-    """Whether loops iterate over the same numbers."""
-    return (loop.extent, loop.step, loop.early) == (other.extent, other.step, other.early)
-
-
-def _instructions_only(loop: For) -> bool:
-    """Whether a loop holds instructions, and no other statement that computes."""
-    inside = list(walk(loop.body))
-    return any(isinstance(s, Instr) for s in inside) and not any(isinstance(s, SCALAR) for s in inside)
 
 
 def _values(s: Statement) -> Iterator[Op]:

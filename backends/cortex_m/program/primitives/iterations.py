@@ -79,7 +79,7 @@ class HardwareLoop(Primitive):
             raise RefusedError(
                 f"the last iteration of `{loop.var}` starts early, and pointers move on by as much each iteration"
             )
-        if any(isinstance(s, SCALAR) for s in inside) or not any(isinstance(s, Instr) for s in inside):
+        if not holds_instructions_alone(loop):
             raise RefusedError(f"`{loop.var}` holds what is no instruction: select some first")
         outside = around_of(loop, program.body) or ()
         if any(isinstance(s, For) and s.kind in BLOCKS for s in (*inside, *outside)):
@@ -90,6 +90,12 @@ class HardwareLoop(Primitive):
 
         made = replace(loop, body=mapped(loop.body, unrolled), kind="hardware_loop")
         return with_loop(program, loop, made)
+
+
+def holds_instructions_alone(loop: For) -> bool:
+    """Whether a loop holds instructions, and no other statement that computes."""
+    inside = list(walk(loop.body))
+    return any(isinstance(s, Instr) for s in inside) and not any(isinstance(s, SCALAR) for s in inside)
 
 
 def _turned(program: Program, var: str) -> For:

@@ -28,7 +28,7 @@ class Merge(Primitive):
         passed = _between(around, first, second) if around is not None else None
         if around is None or passed is None:
             raise RefusedError(f"`{second.var}` is not behind `{first.var}`")
-        if (first.extent, first.step, first.early) != (second.extent, second.step, second.early):
+        if not iterate_alike(first, second):
             raise RefusedError(f"`{first.var}` and `{second.var}` iterate over other numbers")
         if any(_meet(first, s) for s in passed):
             raise RefusedError(f"`{first.var}` does not move past what is between")
@@ -37,6 +37,11 @@ class Merge(Primitive):
         merged = replace(first, body=seq(first.body, moved))
         left = [exchanged(s, second, merged) for s in around.body if s is not first]
         return replace(program, body=exchanged(program.body, around, seq(*left)))
+
+
+def iterate_alike(loop: For, other: For) -> bool:
+    """Whether loops iterate over the same numbers."""
+    return (loop.extent, loop.step, loop.early) == (other.extent, other.step, other.early)
 
 
 def _between(around: Seq, first: For, second: For) -> Sequence[Statement] | None:
