@@ -29,23 +29,23 @@ import numpy as np
 from tosaic.backends.cores.cortex_m4 import CORE as CORTEX_M4
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.kernel import Site
+from tosaic.backends.cortex_m.kernels.conv2d_sketch import Conv2dSketch
 from tosaic.backends.cortex_m.kernels.depthwise_sketch import DepthwiseSketch
 from tosaic.backends.cortex_m.kernels.float_depthwise_sketch import ScalarFloatDepthwise
 from tosaic.backends.cortex_m.kernels.float_product_sketch import ScalarFloatProduct
 from tosaic.backends.cortex_m.kernels.indexing_sketch import PlainRows, VectorRows
 from tosaic.backends.cortex_m.kernels.lookup import LookupSketch
 from tosaic.backends.cortex_m.kernels.masked_sketch import MaskedProduct
-from tosaic.backends.cortex_m.kernels.movement_sketch import PlainMovement, VectorMovement
-from tosaic.backends.cortex_m.kernels.mve_match import Geometry
-from tosaic.backends.cortex_m.kernels.pixel_sketch import PixelSketch
-from tosaic.backends.cortex_m.kernels.pool_sketch import PoolSketch
-from tosaic.backends.cortex_m.kernels.product_sketch import (
-    Conv2dSketch,
+from tosaic.backends.cortex_m.kernels.matmul_sketch import (
     HalfMatmulSketch,
     LongMatmulSketch,
     LongRowsSketch,
     MatmulSketch,
 )
+from tosaic.backends.cortex_m.kernels.movement_sketch import PlainMovement, VectorMovement
+from tosaic.backends.cortex_m.kernels.mve_match import Geometry
+from tosaic.backends.cortex_m.kernels.pixel_sketch import PixelSketch
+from tosaic.backends.cortex_m.kernels.pool_sketch import PoolSketch
 from tosaic.backends.cortex_m.kernels.reduction_sketch import ReductionSketch, RowsSketch, VectorsSketch
 from tosaic.backends.cortex_m.kernels.resize_sketch import ResizeSketch
 from tosaic.backends.cortex_m.kernels.row_sketch import RowSketch

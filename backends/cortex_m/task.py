@@ -25,10 +25,11 @@ from tosaic.backends.cortex_m.kernel import (
 from tosaic.backends.cortex_m.linalg import kernel_module
 from tosaic.backends.cortex_m.program.mutation import mutated
 from tosaic.backends.cortex_m.program.schedule import Step, print_steps
+from tosaic.backends.cortex_m.recognition import Facts, Match, Recognized, name_of
 from tosaic.backends.target import Core
 from tosaic.support.errors import BackendError, Error
-from tosaic.support.functions import computing_ops, is_exact, returned
-from tosaic.support.mlir import bare_bytecode, functions, ir, parse, shape_of
+from tosaic.support.functions import is_exact
+from tosaic.support.mlir import bare_bytecode, functions, ir, parse
 from tosaic.tuner.space import Choice, Schedule, Space, Variant
 
 _DRAWS = 16
@@ -113,7 +114,7 @@ class KernelTask:
         mutations = None if self.core.mve else StepMutations(self)
         return Space(self._variants(asked) or self._variants(self._facts.matches), mutations)
 
-    def _variants(self, matches: Sequence[_Match]) -> tuple[Variant, ...]:
+    def _variants(self, matches: Sequence[Match]) -> tuple[Variant, ...]:
         return tuple(
             Variant(f"{family.name}.{variant.name}", variant.knobs, self._fitting(family, workload, variant))
             for family, workload in matches
@@ -205,21 +206,21 @@ class KernelTask:
         return WeakValueDictionary()
 
     @cached_property
-    def _facts(self) -> _Facts:
+    def _facts(self) -> Facts:
         known = self._recognized
         found = [(family(dict(self.libraries), self.site), workload) for family, workload in known.matches]
-        return _Facts(found, known.exact, self._key(found), known.name)
+        return Facts(found, known.exact, self._key(found), known.name)
 
     @cached_property
-    def _recognized(self) -> _Recognized:
+    def _recognized(self) -> Recognized:
         module = parse(self.module)
         (kernel,) = functions(module).values()
         families = sorted(FAMILIES.known().values(), key=lambda family: family.rank)
         tried = [(family, family(dict(self.libraries)).match(kernel)) for family in families]
         found = [(family, workload) for family, workload in tried if workload is not None]
-        return _Recognized(found, is_exact(kernel), _name(kernel))
+        return Recognized(found, is_exact(kernel), name_of(kernel))
 
-    def _key(self, found: Sequence[_Match]) -> str:
+    def _key(self, found: Sequence[Match]) -> str:
         parts = [f"core: {self.core.name}", *([f"families: {', '.join(self.families)}"] if self.families else [])]
         parts += [f"memories: {', '.join(map(str, self.memories))}"] if self.memories else []
         parts += [f"over: {', '.join(f'{pair.output} {pair.input}' for pair in self.over)}"] if self.over else []
@@ -288,39 +289,3 @@ class StepMutations:
     @cached_property
     def _longest(self) -> int:
         return _LONGER * len(self.task.generate(self.task.default()).text)
-
-
-_Match = tuple[KernelFamily, Workload]
-
-
-@dataclass(frozen=True)
-class _Recognized:
-    """What follows from a task's function, wherever it runs.
-
-    Args:
-        matches: the families that recognize it, in order, with what they recognized.
-    """
-
-    matches: Sequence[tuple[type[KernelFamily], Workload]]
-    exact: bool
-    name: str
-
-
-@dataclass(frozen=True)
-class _Facts:
-    """What follows from a task's data.
-
-    Args:
-        matches: the families that recognize the function, in order, with what they recognized.
-    """
-
-    matches: Sequence[_Match]
-    exact: bool
-    key: str
-    name: str
-
-
-def _name(kernel: ir.Operation) -> str:
-    ops = [op.name.removeprefix("tosa.") for op in computing_ops(kernel)]
-    shape = "x".join(str(extent) for extent in shape_of(returned(kernel)[0]))
-    return f"{'+'.join(dict.fromkeys(ops))} {shape}"

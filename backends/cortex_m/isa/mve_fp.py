@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tosaic.backends.cortex_m.isa.isa import ISAS, Isa, formals
-from tosaic.backends.cortex_m.isa.mve import FAR, NEAR, PAIR, moved, spread, zeros
+from tosaic.backends.cortex_m.isa.mve import FAR, NEAR, PAIR, spread, zeros
 from tosaic.backends.cortex_m.isa.mve_lanes import both, chosen, number, one
+from tosaic.backends.cortex_m.isa.mve_memory import moved
 from tosaic.backends.cortex_m.program.row import Row
 from tosaic.backends.target import Core
 

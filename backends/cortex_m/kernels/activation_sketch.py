@@ -11,7 +11,7 @@ from tosaic.backends.cortex_m.kernels.mve import round_up
 from tosaic.backends.cortex_m.kernels.pixel_sketch import PixelSketch
 from tosaic.backends.cortex_m.kernels.vector_conv2d import VectorConv2d
 from tosaic.backends.cortex_m.kernels.weight_stationary_sketch import WeightStationarySketch
-from tosaic.backends.cortex_m.program import algorithms
+from tosaic.backends.cortex_m.program import matmul_algorithms
 from tosaic.backends.cortex_m.program.check import SLACK
 from tosaic.backends.cortex_m.program.kernel import Knobs
 from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, PixelRows, RowResult
@@ -54,7 +54,7 @@ class ActivationProduct(VectorConv2d):
     def program(self) -> Program:
         g = self.geometry
         sizes = (g.batch, g.columns, g.channels, self.channels)
-        return algorithms.matmul_by_terms(
+        return matmul_algorithms.matmul_by_terms(
             *sizes,
             self.epilogue,
             uniform=self.uniform,

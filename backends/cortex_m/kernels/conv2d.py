@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from tosaic.backends.cortex_m.kernel import FAMILIES, Workload
+from tosaic.backends.cortex_m.kernels.conv2d_sketch import Conv2dSketch
 from tosaic.backends.cortex_m.kernels.mve_match import (
     Geometry,
     constants_after_first,
@@ -20,7 +21,6 @@ from tosaic.backends.cortex_m.kernels.mve_match import (
 )
 from tosaic.backends.cortex_m.kernels.nibble_halves_sketch import nibble_halves_sketch
 from tosaic.backends.cortex_m.kernels.nibble_sketch import NIBBLES, nibble_sketch
-from tosaic.backends.cortex_m.kernels.product_sketch import Conv2dSketch
 from tosaic.backends.cortex_m.kernels.row_sketch import row_sketch
 from tosaic.backends.cortex_m.kernels.sketch_constants import constants_of, epilogue_of, factor_types, nibble_group
 from tosaic.backends.cortex_m.kernels.vector_sketch import IN_PLACE, vector_sketches
@@ -40,7 +40,7 @@ from tosaic.tuner.space import Variant
 class Conv2d(ProgramFamily):
     """CONV2D, int8 times constant int8, RESCALE to int8, optional CLAMP and TABLE; or RESCALE to int16 or int32.
 
-    Its variants are the sketches of a program. Without MVE: `kernels.product_sketch`, and
+    Its variants are the sketches of a program. Without MVE: `kernels.conv2d_sketch`, and
     `kernels.nibble_halves_sketch` where weights have four bits. With it: `kernels.row_sketch` of one pixel,
     `kernels.vector_sketch` of several, and `kernels.nibble_sketch` where weights have four bits.
     """

@@ -12,7 +12,7 @@ from tosaic.backends.cortex_m.kernels import dense
 from tosaic.backends.cortex_m.kernels.loop_body import LoopBody, LoopPart, root_of
 from tosaic.backends.cortex_m.kernels.mve import VECTOR, round_up
 from tosaic.backends.cortex_m.kernels.params import Params
-from tosaic.backends.cortex_m.linalg import pack
+from tosaic.backends.cortex_m.linalg_memory import pack
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.calls import call_of, kernel
 from tosaic.backends.cortex_m.program.kernel import scheduled

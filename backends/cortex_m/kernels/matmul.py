@@ -12,6 +12,7 @@ from tosaic.backends.cortex_m.kernels.activation_sketch import (
     ActivationStationarySketch,
     InPlaceSketch,
 )
+from tosaic.backends.cortex_m.kernels.matmul_sketch import MatmulSketch
 from tosaic.backends.cortex_m.kernels.mve_match import (
     INT8,
     Geometry,
@@ -21,7 +22,6 @@ from tosaic.backends.cortex_m.kernels.mve_match import (
     number,
     workload,
 )
-from tosaic.backends.cortex_m.kernels.product_sketch import MatmulSketch
 from tosaic.backends.cortex_m.kernels.sketch_constants import constants_of, epilogue_of, products_fit, rescale_form
 from tosaic.backends.cortex_m.program.family import VARIANT, ProgramFamily
 from tosaic.backends.cortex_m.program.kernel import Sketched

@@ -8,9 +8,9 @@ import numpy as np
 
 from tosaic.backends.cortex_m.kernel import FAMILIES, Workload
 from tosaic.backends.cortex_m.kernels.matmul import match_product
+from tosaic.backends.cortex_m.kernels.matmul_sketch import HalfMatmulSketch, LongMatmulSketch, LongRowsSketch
 from tosaic.backends.cortex_m.kernels.mve_i16 import INT16, match_epilogue_i16
 from tosaic.backends.cortex_m.kernels.mve_match import dtype_of, number, workload
-from tosaic.backends.cortex_m.kernels.product_sketch import HalfMatmulSketch, LongMatmulSketch, LongRowsSketch
 from tosaic.backends.cortex_m.program.family import ProgramFamily
 from tosaic.backends.cortex_m.program.kernel import Sketched
 from tosaic.backends.target import Core

@@ -19,7 +19,8 @@ from tosaic.backends.cortex_m.program.check import SLACK
 from tosaic.backends.cortex_m.program.kernel import Knobs
 from tosaic.backends.cortex_m.program.sketches.nibbles import NibbleRows, nibble_rows
 from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, FactorTypes, PixelRows, RowResult
-from tosaic.backends.cortex_m.program.sketches.row_parts import RowPart, row_parts
+from tosaic.backends.cortex_m.program.sketches.row_part import RowPart
+from tosaic.backends.cortex_m.program.sketches.row_parts import row_parts
 from tosaic.backends.cortex_m.program.tree import BYTES, RefusedError
 from tosaic.backends.target import Core
 from tosaic.tuner.space import Choice

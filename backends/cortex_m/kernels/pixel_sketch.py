@@ -13,13 +13,22 @@ from tosaic.backends.cortex_m.footprint import Walk
 from tosaic.backends.cortex_m.kernel import Site
 from tosaic.backends.cortex_m.kernels.mve import round_up
 from tosaic.backends.cortex_m.kernels.pixel_walk import pixel_walk
-from tosaic.backends.cortex_m.kernels.vector_conv2d import VectorConv2d, joined_cycles
+from tosaic.backends.cortex_m.kernels.pixels_together import TOGETHER, few_together, possible_together
+from tosaic.backends.cortex_m.kernels.row_cycles import (
+    copied_cycles,
+    copies_of,
+    epilogue_cycles,
+    instructions_of,
+    sums_cycles,
+)
+from tosaic.backends.cortex_m.kernels.vector_conv2d import VectorConv2d
 from tosaic.backends.cortex_m.program.check import SLACK
 from tosaic.backends.cortex_m.program.guesses import assignments
 from tosaic.backends.cortex_m.program.kernel import Knobs
 from tosaic.backends.cortex_m.program.sketches.image_strips import ImageStrip
-from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, VECTORS, PixelRows, RowResult
-from tosaic.backends.cortex_m.program.sketches.row_parts import RowPart, SumGroup, row_parts
+from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, PixelRows
+from tosaic.backends.cortex_m.program.sketches.row_part import RowPart
+from tosaic.backends.cortex_m.program.sketches.row_parts import SumGroup, groups_of, row_parts
 from tosaic.backends.cortex_m.program.sketches.rows import rows_of_pixels
 from tosaic.backends.cortex_m.program.sketches.tiles import tile_sizes
 from tosaic.backends.cortex_m.program.tree import BYTES, RefusedError
@@ -27,11 +36,8 @@ from tosaic.backends.target import Core
 from tosaic.tuner.space import Choice
 
 _TILES = ("3x2", "2x2", "2x3", "7x1", "6x1", "5x1", "4x1", "3x1", "2x1", "1x6", "1x4", "1x2", "1x1")
-_TOGETHER, _MOST_TOGETHER, _FEW, _SIZES = (2, 3, 4, 6, 8, 12, 16, 24), 64, 6, 16
-"""Pixels whose sums lie in scratch memory at a time, beside those of a row in about equal parts, up to a most; a good
-number of them, and how many numbers are looked at."""
 _BLOCKS = (128, 64, 32, 16)
-"""Channels of such sums at most, beside all of them."""
+"""Channels whose sums lie in scratch memory at a time at most, beside all of them."""
 _SETTLED = ("epilogue_unroll", "ahead", "epilogue_ahead")
 _NUMBERS = itemgetter("together", "share", "block", "repeats", "unroll", "held", *_SETTLED)
 _PLACES = ("params", "scratch")
@@ -43,22 +49,8 @@ _MOST_WIDTH = 7
 """Sums that registers hold."""
 _MOST_HELD = 6
 """Vectors that stay, so that others find registers."""
-_ENTRIES, _STORES, _NEAR = 4, 0.5, 1.02
-"""Products that a block of sums around its hardware loop is worth, those of what is stored; and times the least work
-that is little more."""
-_BALANCED = 1.8
-"""Cycles that a block of sums waits of as many loads as products."""
-_ENTRY, _BLOCK = 14, 6
-"""Cycles of a block around its hardware loop, and of one without."""
 _LONG = 32
 """Elements of a window whose sums have room for their biases."""
-_BEGUN, _TIGHT = 3, 2
-"""Cycles that an iteration waits for biases with which its sums begin; and those of a tight block of sums.
-
-A block is tight where its instructions take nearly as long as its products, or its vectors leave few registers.
-"""
-_COPIED = 0.27
-"""Cycles of a byte that is copied."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +63,7 @@ class PixelSketch(VectorConv2d):
     """Cycles that an instruction less is worth."""
     most_sums: ClassVar[int] = 4096
     """In scratch memory at a time, of more than one tile."""
-    little: ClassVar[int] = _TOGETHER[-1]
+    little: ClassVar[int] = TOGETHER[-1]
     """Pixels whose sums take little memory."""
 
     def row(self, knobs: Knobs) -> int:
@@ -109,7 +101,7 @@ class PixelSketch(VectorConv2d):
         sizes = map(tile_sizes, _TILES)
         return {
             "tile": tuple(f"{p}x{c}" for p, c in sizes if p <= max(self.lengths) and c <= min(blocks)),
-            "together": tuple(dict.fromkeys(n for row in self.lengths for n in _together(row))),
+            "together": tuple(dict.fromkeys(n for row in self.lengths for n in possible_together(row))),
             "share": (2, 1, *((3,) if len(self._biases) > 1 else ())) if whole else (1,),
             "bias": self._biases,
             "block": tuple(blocks),
@@ -161,20 +153,9 @@ class PixelSketch(VectorConv2d):
         return {**first, **others, "ahead": _AHEAD * (iterations > 1), "epilogue_ahead": _EPILOGUE_AHEAD * ends}
 
     def some_together(self, choices: Sequence[Choice], row: int, pixels: int, width: int, block: int) -> list[int]:
-        """Pixels whose sums lie in scratch memory at a time: for the least work, the most for little more, the most of
-        those that take little memory, and few."""
-
-        def work(together: int) -> tuple[float, int]:
-            whole, left = divmod(together, pixels)
-            each = whole * (max(pixels * width, pixels + width) + _STORES)
-            each += (max(left * width, left + width) + _STORES) * (left > 0)
-            return -(-row // together) * (each + _ENTRIES * (whole + (left > 0)) / block), abs(together - _FEW)
-
+        """Of some numbers of pixels whose sums lie in scratch memory at a time, those worth a thought."""
         some = [n for n in map(int, choices) if n == pixels or (pixels < n <= row and n * block <= self.most_sums)]
-        best = min(some, key=work, default=pixels)
-        near = [n for n in some if work(n)[0] <= _NEAR * work(best)[0]]
-        little = [n for n in near if n <= self.little]
-        return sorted({pixels, best, *(max(each, default=pixels) for each in (little, near))})
+        return few_together(some, row, (pixels, width), block, self.little)
 
     def tiles(self, together: int, pixels: int) -> int:
         """Tiles of pixels that a hardware loop may go over."""
@@ -232,7 +213,7 @@ class PixelSketch(VectorConv2d):
         pairs = width == 2 and share > 1 and not unroll and knobs["weights"] == "params"
         if result.begun and not (pairs and knobs["bias"] in self._biases):
             raise RefusedError("long sums of two channels begin with biases that are read in params")
-        if not self._epilogue_fits(result, share, epilogue_ahead):
+        if not result.epilogue_fits(share, epilogue_ahead):
             raise RefusedError(f"{share} pixels have no epilogue together in vectors")
         found = PixelRows(
             row, self.channels, depth, result, pixels, width, together, share, block, repeats, unroll, held,
@@ -242,13 +223,6 @@ class PixelSketch(VectorConv2d):
         if found.copied and any(part.once < FOUR for part in row_parts(found)):
             raise RefusedError("so few factors are not copied")
         return found
-
-    def _epilogue_fits(self, result: RowResult, share: int, ahead: int) -> bool:
-        """Whether the vectors that whole vectors of results of so many pixels take fit the registers."""
-        factors = len(result.factors) if share > 1 else 1
-        pressure = result.terms * (1 + result.table + (result.form == "shifted") + (not result.uniform))
-        staying = 2 * result.clamped + (result.uniform and result.form == "rounded")
-        return max(2 * share + factors + 1, ahead + share + 1 + pressure) <= VECTORS - staying
 
     def steps(self, knobs: Knobs) -> Iterator[str]:
         return rows_of_pixels(self.rows(knobs))
@@ -273,26 +247,10 @@ class PixelSketch(VectorConv2d):
         strip = [s.strip.bytes] if s.strip else []
         # Strips of a row of windows are gone where its sums are made.
         buffers = [max(sums, *strip)] if s.strip and s.strip.sides else [sums, *strip]
-        buffers += [size for part in parts for size in self._copies(part)]
+        buffers += [size for part in parts for size in copies_of(part)]
         buffers += [s.strip.windows * self.pitch * BYTES[s.element]] if s.strip and s.strip.windows else []
         scratch = sum(round_up(size + SLACK, LANES) for size in buffers)
         return self._cycles(s), scratch, self._instructions(s)
-
-    def _copies(self, part: RowPart) -> list[int]:
-        """Bytes of each copy of constants."""
-        factors = [FOUR * part.once] * len(part.s.result.factors)
-        return [*part.weights.values(), *factors] if part.s.copied else []
-
-    def _instructions(self, s: PixelRows) -> int:
-        """About the instructions of its code."""
-        vectors, factors, found = s.unroll or s.vectors + (s.short > 0), len(s.result.factors), 0
-        for part in row_parts(s):
-            found += sum(
-                (vectors * (g.pixels * g.width + g.pixels + g.width) + 2 * g.pixels) * g.repeats for g in part.groups
-            )
-            each = 4 * factors + s.share * (4 * factors + 15)
-            found += part.epilogue_unroll * each if part.whole else 16 * part.unrolled
-        return found
 
     def moved(self, knobs: Knobs) -> Sequence[Walk]:
         return [pixel_walk(self.geometry, self.rows(knobs))]
@@ -304,71 +262,19 @@ class PixelSketch(VectorConv2d):
         tiles = g.batch * rows * g.columns / s.row * -(-s.row // s.together)
         filled = g.batch * s.strip.cycles if s.strip else 0.0
         return filled + sum(
-            part.channels / part.block * tiles * self._part(part) + part.channels / part.once * self._copied(part)
+            part.channels / part.block * tiles * self._part(part) + part.channels / part.once * copied_cycles(part)
             for part in row_parts(s)
         )
 
-    def _copied(self, part: RowPart) -> float:
-        """Cycles of the copies of a block of channels."""
-        return sum(size * _COPIED + _ENTRY for size in self._copies(part))
-
     def _part(self, part: RowPart) -> float:
         """Cycles of a block of channels of a tile of pixels."""
-        epilogue = self._joined if part.s.parts else self._vectors if part.whole else self._fours
-        return part.s.sums * sum(map(self._sums, part.groups)) + epilogue(part)
+        return part.s.sums * sum(map(self._sums, groups_of(part))) + epilogue_cycles(part)
 
     def _sums(self, g: SumGroup) -> float:
-        s, vectors = g.part.s, g.part.s.vectors + (g.part.s.short > 0)
-        staying = (g.held + (s.short > 0)) * g.pixels
-        loads = vectors * (g.pixels + g.width) - staying
-        products = vectors * g.pixels * g.width
-        balanced = max(0.0, 1 - 5 * abs(products - loads) / max(products, loads))
-        stores = g.pixels * (g.width / 2 if g.width % 2 == 0 else g.width)
-        iteration = 2 * max(products, loads) + _BALANCED * balanced + 0.9 * stores + 1.3 / g.repeats
-        iteration += 10 + 4 * vectors / s.unroll if s.unroll else 2 * (s.ahead == 0)
-        if s.result.begun:
-            iteration += _begun(g, 2 * max(products, loads) - products - loads - 2 * stores)
-        left = s.together % s.pixels
-        calls = 1 if g.pixels == left and g.behind.endswith("p") else s.together // s.pixels
-        around = _ENTRY + 2 * staying + 4 * (s.short > 0)
-        return calls * g.channels / g.width * iteration + (1 if g.over_tiles else calls) * around
+        return sums_cycles(g)
 
-    def _vectors(self, part: RowPart) -> float:
-        """Cycles of the epilogue of whole vectors."""
-        s, factors = part.s, len(part.s.result.factors)
-        integers = {1: 10, 2: 18, 3: 22}[len(s.result.scale)] + 2 * _terms(s.result) + 2 * s.result.clamped
-        integers = (integers - 4 * s.result.begun - 2 * s.result.fits) * s.share
-        moved = 4 * (s.share + factors) + s.share + 8 * s.result.table * s.share
-        # Of each kind an instruction goes on in two cycles, of all in one.
-        each = max(2 * integers, 2 * moved, integers + moved + 4 * s.share) + 2 + 2 * (s.epilogue_ahead == 0)
-        shares, groups = -(-s.together // s.share), part.block / LANES
-        loops = part.over_pixels or part.block > LANES * part.epilogue_unroll
-        return shares * groups * each + (_ENTRY if loops else _BLOCK) * (1 if part.over_pixels else shares)
-
-    def _joined(self, part: RowPart) -> float:
-        """Cycles of the results of sums of 48 bits."""
-        return joined_cycles(part.s.together * part.block, part.s.parts)
-
-    def _fours(self, part: RowPart) -> float:
-        """Cycles of the epilogue of results by fours, of several pixels with factors that stay."""
-        s, factors = part.s, len(part.s.result.factors)
-        each = 6.5 - s.result.fits + 2.5 * (len(s.result.scale) - 1) + _terms(s.result) + 4.5 * s.result.table
-        if not part.pixel:
-            return -(-part.block // FOUR) * (each + factors) + _ENTRY
-        return -(-part.block // FOUR) * (s.together * (each + 4 / part.unrolled) + _ENTRY + 2 * factors)
-
-
-def _terms(result: RowResult) -> int:
-    """How many terms are added to a sum."""
-    return int(result.terms) + result.column_terms
-
-
-def _begun(g: SumGroup, free: float) -> float:
-    """Cycles that a block of sums waits for the biases with which they begin, given how many instructions more would
-    find room beside its products."""
-    few = g.held > 0 and not g.over_tiles
-    tight = (1 if g.over_tiles and free > 0 else _TIGHT) if few or free < _TIGHT else 0
-    return _BEGUN / g.repeats + tight
+    def _instructions(self, s: PixelRows) -> int:
+        return instructions_of(s)
 
 
 @lru_cache(maxsize=1 << 14)
@@ -379,9 +285,3 @@ def _rows(what: PixelSketch, knobs: tuple[tuple[str, Choice], ...]) -> PixelRows
 @lru_cache(maxsize=1 << 14)
 def _promised(what: PixelSketch, s: PixelRows) -> tuple[float, int, int]:
     return what.promised(s)
-
-
-def _together(row: int) -> list[int]:
-    """Pixels whose sums may lie in scratch memory at a time: those first of which few are computed twice."""
-    some = {-(-row // n) for n in range(1, row + 1)} | {n for n in _TOGETHER if n <= row}
-    return sorted((n for n in some if n <= _MOST_TOGETHER), key=lambda n: (-(-row // n) * n, abs(n - _FEW)))[:_SIZES]

@@ -18,6 +18,8 @@ from tosaic.backends.cortex_m.program import values as lanes
 from tosaic.backends.cortex_m.program.family import ProgramFamily
 from tosaic.backends.cortex_m.program.kernel import Sketched
 from tosaic.backends.cortex_m.program.pointwise import Elementwise, in_rows
+from tosaic.backends.cortex_m.program.value_rescales import multiply_shifted, rescale, with_zero_point
+from tosaic.backends.cortex_m.program.value_tables import interpolated, table
 from tosaic.backends.cortex_m.program.values import CHANNEL, Value
 from tosaic.support.attributes import bool_of, enum_of, float_of, int_of
 from tosaic.support.errors import BackendError
@@ -186,7 +188,7 @@ class _Reader:
         if shift is None:
             raise _NotCoveredError
         amount = int(shift.item())
-        product = lanes.multiply_shifted(a, b, amount) if amount else lanes.multiply(a, b)
+        product = multiply_shifted(a, b, amount) if amount else lanes.multiply(a, b)
         if product is None:
             raise _NotCoveredError
         return product
@@ -204,7 +206,7 @@ class _Reader:
         entries = constant_value(op.operands[1])
         if entries is None:
             raise _NotCoveredError
-        return lanes.table(a, entries) if entries.dtype == np.int8 else lanes.interpolated(a, entries)
+        return table(a, entries) if entries.dtype == np.int8 else interpolated(a, entries)
 
     def _rescale(self, op: ir.Operation, a: Value) -> Value:
         flags = {name: bool_of(op, name) for name in ("scale32", "input_unsigned", "output_unsigned")}
@@ -220,10 +222,10 @@ class _Reader:
         if is_bytes:  # less 128, they are the signed ones but for the first bit
             a, less = lanes.bitwise("xor", a, lanes.number(-128)), less % 256 - 128
         moved = lanes.subtract(a, lanes.number(less))
-        scaled = lanes.rescale(moved, multiplier, shift, bits)
+        scaled = rescale(moved, multiplier, shift, bits)
         if scaled is None:
             raise _NotCoveredError
-        return lanes.with_zero_point(scaled, zero, bits)
+        return with_zero_point(scaled, zero, bits)
 
 
 def _spread(op: ir.Operation) -> list[ir.Value]:

@@ -12,8 +12,9 @@ import numpy as np
 from tosaic.backends.cortex_m.isa.isa import sets_of
 from tosaic.backends.cortex_m.program.kernel import Knobs
 from tosaic.backends.cortex_m.program.lane_vectors import VECTOR
-from tosaic.backends.cortex_m.program.pointwise import Elementwise, pointwise
+from tosaic.backends.cortex_m.program.pointwise import Elementwise
 from tosaic.backends.cortex_m.program.pointwise_lanes import pointwise_lanes
+from tosaic.backends.cortex_m.program.pointwise_scalars import pointwise
 from tosaic.backends.cortex_m.program.rewriting import tables_of
 from tosaic.backends.cortex_m.program.schedule import parse_steps, replayed
 from tosaic.backends.cortex_m.program.sketches.elementwise import Vectors, in_lanes, unrolled

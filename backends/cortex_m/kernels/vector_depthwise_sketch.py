@@ -17,8 +17,9 @@ from tosaic.backends.cortex_m.program import floats, windows
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.derived import DERIVED
 from tosaic.backends.cortex_m.program.kernel import Knobs
-from tosaic.backends.cortex_m.program.sketches.channels import FloatResults, HalfResults, LinedWindows, lined
+from tosaic.backends.cortex_m.program.sketches.channels import lined
 from tosaic.backends.cortex_m.program.sketches.image_strips import ImageStrip
+from tosaic.backends.cortex_m.program.sketches.lined_windows import FloatResults, HalfResults, LinedWindows
 from tosaic.backends.cortex_m.program.sketches.row_numbers import RowResult
 from tosaic.backends.cortex_m.program.sketches.tiles import TiledAxis, axis_of, lines_of
 from tosaic.backends.cortex_m.program.strips import row_elements

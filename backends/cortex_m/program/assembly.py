@@ -9,7 +9,8 @@ from functools import lru_cache
 
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.block import BlockInstruction, InstructionBlock, halves
-from tosaic.backends.cortex_m.program.list_scheduler import cycles_of, ordered
+from tosaic.backends.cortex_m.program.block_cycles import cycles_of
+from tosaic.backends.cortex_m.program.list_scheduler import ordered
 from tosaic.backends.cortex_m.program.rewriting import meaning
 from tosaic.backends.cortex_m.program.row import Row
 from tosaic.backends.cortex_m.program.tree import (

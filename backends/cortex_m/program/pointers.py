@@ -6,54 +6,17 @@ import itertools
 import math
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.block import NARROW_REACH, BlockInstruction, advance, distance_name
-from tosaic.backends.cortex_m.program.row import Row
+from tosaic.backends.cortex_m.program.pointer_uses import Address, PointerUse
 from tosaic.backends.cortex_m.program.tree import For
 
 _NEAR = 64
 """Bytes that are no gap between rows."""
 _REACH_OF_LANES, _WORD = 508, 4
 """How far from the addresses in a vector an access is, at most, and what divides that."""
-
-
-class PointerUse(NamedTuple):
-    """An access of memory.
-
-    Args:
-        key: what tells it from others.
-        where: bytes from the start of the buffer.
-        stride: bytes from lane to lane.
-        iterations: whether it stands in the hardware loop of its block.
-        behind: whether it stands behind that.
-        lanes: where a vector may hold the addresses of its lanes, what tells their distances from others.
-    """
-
-    key: Hashable
-    buffer: str
-    where: Affine
-    row: Row
-    stride: int = 1
-    iterations: bool = True
-    behind: bool = False
-    lanes: Hashable = None
-
-
-class Address(NamedTuple):
-    """The address of an instruction as the assembler wants it, and the pointer in it; whether that moves on.
-
-    Args:
-        behind: bytes that other instructions move the pointer on by, right behind.
-        of_lanes: whether the pointer is a vector, of the addresses of all lanes.
-    """
-
-    text: str
-    pointer: str
-    moves: bool
-    behind: int = 0
-    of_lanes: bool = False
 
 
 @dataclass

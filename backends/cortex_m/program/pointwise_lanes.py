@@ -6,43 +6,31 @@ in numbers only are one.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import reduce
+from collections.abc import Callable
 
 import numpy as np
 
 from tosaic.backends.cortex_m.program.affine import Affine
+from tosaic.backends.cortex_m.program.counted_lookups import counted
 from tosaic.backends.cortex_m.program.ops import LOW
 from tosaic.backends.cortex_m.program.pointwise import (
     TYPES,
     Elementwise,
     PointwiseReader,
     is_computed,
+    level_kind,
+    level_loops,
     loop_over,
     outermost_first,
 )
+from tosaic.backends.cortex_m.program.real_values import READS_REALS, REAL, reals
 from tosaic.backends.cortex_m.program.rewriting import nested, seq, tables_of, touches, with_accesses
 from tosaic.backends.cortex_m.program.tree import Access, Alloc, Assign, Buffer, Op, Program, Statement
 from tosaic.backends.cortex_m.program.tree import Value as Number
-from tosaic.backends.cortex_m.program.values import CHANNEL, RELATIONS, Value, add, minimum, multiply
-from tosaic.backends.cortex_m.program.values import number as integer
+from tosaic.backends.cortex_m.program.values import CHANNEL, RELATIONS, Value
 
 NUMBERS, FLOATS, FURTHER = "k", "kf", "m"
 """The constants that hold numbers: those that registers hold, floats, and all others."""
-_REAL = {
-    "real_add": "add",
-    "real_sub": "sub",
-    "real_mul": "mul",
-    "real_negate": "neg",
-    "real_abs": "magnitude",
-    "real_floor": "floor",
-    "real_ceil": "ceil",
-    "to_real": "float",
-}
-"""The operations that give floats."""
-_READS_REALS = (*(name for name in _REAL if name != "to_real"), "real_max", "real_min", "real_compare", "from_real")
 _NARROW = ("max", "min", "and", "or", "xor", "select", "compare", "mul")
 """The operations that are done in lanes of the widest operand."""
 _REGISTERS, _FEWEST, _FOR_FURTHER = 11, 2, 3
@@ -59,7 +47,7 @@ def pointwise_lanes(what: Elementwise, arguments: int, *, staged: bool) -> tuple
         arguments: of the function, used or not.
         staged: whether what a channel needs alone is computed first, else for each element.
     """
-    return _LaneReader(_counted(what), arguments, staged).program()
+    return _LaneReader(counted(what), arguments, staged).program()
 
 
 class _LaneReader(PointwiseReader):
@@ -67,13 +55,13 @@ class _LaneReader(PointwiseReader):
         super().__init__(what, arguments)
         self.own = [level for level in what.levels if staged or CHANNEL not in level]
         self.at = what.every
-        self.real = _reals(what.values)
-        self.loops = _loops_of(self.own)
+        self.real = reals(what.values)
+        self.loops = level_loops(self.own)
         self.same = dict[Value, Value]()
         self.names = {value: f"v{number}" for number, value in enumerate(filter(is_computed, what.values))}
         self.staged = dict[Value, str]()
         for kind in ("R", "C"):
-            values = [value for level in self.own if _kind(level) == kind for value in what.staged(level)]
+            values = [value for level in self.own if level_kind(level) == kind for value in what.staged(level)]
             self.staged |= {value: f"{kind}{number}" for number, value in enumerate(values)}
         self.lasting = list[Access]()
         self.numbers, self.floats, self.further = list[int](), list[int](), list[int]()
@@ -181,7 +169,7 @@ class _LaneReader(PointwiseReader):
     # Operands.
 
     def _operands(self, value: Value) -> list[Number]:
-        reals = value.op in _READS_REALS or (value.op == "select" and value in self.real)
+        reals = value.op in READS_REALS or (value.op == "select" and value in self.real)
         found = list[Number]()
         for number, operand in enumerate(value.operands):
             real = reals and (value.op != "select" or number > 0)
@@ -236,8 +224,8 @@ class _LaneReader(PointwiseReader):
     # Operations.
 
     def _computed(self, value: Value, operands: list[Number]) -> Number:
-        if value.op in _REAL:
-            return Op(_REAL[value.op], tuple(operands))
+        if value.op in REAL:
+            return Op(REAL[value.op], tuple(operands))
         return super()._computed(value, operands)
 
     def _input(self, value: Value, operands: list[Number]) -> Number:
@@ -303,68 +291,3 @@ class _LaneReader(PointwiseReader):
 
     def _from_real(self, value: Value, operands: list[Number]) -> Number:
         return Op("nearest", tuple(operands))
-
-
-def _counted(what: Elementwise) -> Elementwise:
-    """The function whose lookups in tables of halves count from 0, as lanes count them without a sign."""
-    users = Counter(id(value.data) for value in what.values if value.op == "lookup")
-    new, counts = dict[Value, Value](), dict[Value, Value]()
-    for value in what.values:
-        operands = tuple(new[operand] for operand in value.operands)
-        if value.op == "lookup":
-            (segment,) = operands
-            index = counts.setdefault(segment, _moved(segment, -segment.low))
-            new[value] = _from_zero(value, segment, index, alone=users[id(value.data)] == 1)
-        else:
-            new[value] = value if operands == value.operands else replace(value, operands=operands)
-    return replace(what, result=new[what.result])
-
-
-def _moved(total: Value, amount: int) -> Value:
-    """A value and a number, which what rows add of a sum takes in."""
-    if total.op == "narrow" and (within := total.operands[0]).bits <= total.numbers[0]:
-        return _moved(within, amount)
-    if total.op != "sum":
-        return add(total, integer(amount))
-    *factors, constant = total.numbers
-    terms = [multiply(term, integer(factor)) for term, factor in zip(total.operands, factors, strict=True)]
-    return reduce(add, terms, integer(constant + amount))
-
-
-def _from_zero(lookup: Value, segment: Value, index: Value, alone: bool) -> Value:
-    """A lookup by the index of a segment, which has no sign. Of a table that no other one reads, entries that are alike
-    at its end are one where these are many."""
-    (first,), entries = lookup.numbers, lookup.data
-    assert entries is not None
-    begin = first + segment.low
-    read = entries[begin : first + segment.high + 1]
-    last = int(np.flatnonzero(np.append(True, read[:-1] != read[-1]))[-1])
-    if not alone or 4 * last > 3 * len(read):
-        return replace(lookup, operands=(index,), numbers=(begin,))
-    return replace(lookup, operands=(minimum(index, integer(last)),), numbers=(0,), data=read[: last + 1])
-
-
-def _kind(level: frozenset[int]) -> str:
-    """Whether a level has channels, as the first letter of its numbers."""
-    return "C" if CHANNEL in level else "R"
-
-
-def _loops_of(levels: Sequence[frozenset[int]]) -> dict[frozenset[int], str]:
-    """The name of the last loop of each level."""
-    found = dict[frozenset[int], str]()
-    for kind in ("R", "C"):
-        for number, level in enumerate(level for level in levels if _kind(level) == kind):
-            found[level] = f"{kind.lower()}{number or ''}"
-    return found
-
-
-def _reals(values: Sequence[Value]) -> set[Value]:
-    """The values that are floats: what operations on floats give and take, and what is chosen beside such."""
-    found = {v for v in values if v.op in _REAL or v.op in ("real_max", "real_min")}
-    found |= {operand for v in values if v.op in _READS_REALS for operand in v.operands}
-    chosen = [v for v in values if v.op == "select"]
-    for _ in chosen:
-        for v in chosen:
-            if found & {v, *v.operands[1:]}:
-                found |= {v, *v.operands[1:]}
-    return found

@@ -8,10 +8,10 @@ from functools import partial
 from tosaic.backends.cortex_m.kernel import weights_at
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.assembly import Assembly, assembled, register
+from tosaic.backends.cortex_m.program.block_cycles import cycles_of
 from tosaic.backends.cortex_m.program.branches import share_of
 from tosaic.backends.cortex_m.program.copied_rows import TOGETHER, copied_row
 from tosaic.backends.cortex_m.program.legal import any_iteration
-from tosaic.backends.cortex_m.program.list_scheduler import cycles_of
 from tosaic.backends.cortex_m.program.memory import constant_offsets, scratch_offsets, weights_of
 from tosaic.backends.cortex_m.program.ops import LOOKUP, OPS
 from tosaic.backends.cortex_m.program.overlap import overlaps, relation

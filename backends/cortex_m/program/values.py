@@ -16,8 +16,8 @@ import numpy as np
 
 CHANNEL = 0
 """The last axis."""
-_INT32 = (-(1 << 31), (1 << 31) - 1)
-_DENSE_MULTIPLIER = 1 << 30
+INT32 = (-(1 << 31), (1 << 31) - 1)
+DENSE_MULTIPLIER = 1 << 30
 RELATIONS = ("eq", "gt", "ge")
 """What comparisons ask, by the number that they hold."""
 
@@ -59,7 +59,7 @@ class Value:
 
 def number(value: int) -> Value:
     """The same integer everywhere."""
-    return Value("number", (), value, value, frozenset(), zeros=_trailing_zeros(value))
+    return Value("number", (), value, value, frozenset(), zeros=trailing_zeros(value))
 
 
 def given(index: int, size: int, low: int, high: int, varies: Iterable[int]) -> Value:
@@ -89,16 +89,7 @@ def multiply(a: Value, b: Value) -> Value:
         if (factor := value.number) is not None:
             return _sum([(term, factor * of) for term, of in _terms(other)])
     ends = [x * y for x in (a.low, a.high) for y in (b.low, b.high)]
-    return _folded(computed("mul", (a, b), min(ends), max(ends), zeros=a.zeros + b.zeros), lambda x, y: x * y)
-
-
-def multiply_shifted(a: Value, b: Value, shift: int) -> Value | None:
-    """a * b >> shift, half rounded up, by VQRDMULH; None where neither has room to be shifted left for it."""
-    factor = 1 << 31 - shift
-    for value, other in ((a, b), (b, a)):
-        if _fits_int32(other, factor):
-            return _high_half(value, multiply(other, number(factor)), rounding=True)
-    return None
+    return folded(computed("mul", (a, b), min(ends), max(ends), zeros=a.zeros + b.zeros), lambda x, y: x * y)
 
 
 def shift_right(a: Value, amount: int, rounding: bool) -> Value:
@@ -116,7 +107,7 @@ def shift_right(a: Value, amount: int, rounding: bool) -> Value:
         return narrow(shift_right(a.operands[0], amount, rounding), a.numbers[0])
     low, high = a.low + half >> amount, a.high + half >> amount
     op = "shift_round" if rounding else "shift"
-    return _folded(computed(op, (a,), low, high, (amount,)), lambda x: x + half >> amount)
+    return folded(computed(op, (a,), low, high, (amount,)), lambda x: x + half >> amount)
 
 
 def narrow(a: Value, bits: int) -> Value:
@@ -126,7 +117,7 @@ def narrow(a: Value, bits: int) -> Value:
         return a
     ends = min(max(a.low, low), high), min(max(a.high, low), high)
     zeros = a.zeros if a.low >= low and a.high <= high else 0
-    return _folded(computed("narrow", (a,), *ends, (bits,), zeros=zeros), lambda x: np.clip(x, low, high))
+    return folded(computed("narrow", (a,), *ends, (bits,), zeros=zeros), lambda x: np.clip(x, low, high))
 
 
 def clamp(a: Value, low: int, high: int) -> Value:
@@ -137,104 +128,20 @@ def clamp(a: Value, low: int, high: int) -> Value:
 
 def maximum(a: Value, b: Value) -> Value:
     """The larger of a and b."""
-    return _folded(computed("max", (a, b), max(a.low, b.low), max(a.high, b.high)), np.maximum)
+    return folded(computed("max", (a, b), max(a.low, b.low), max(a.high, b.high)), np.maximum)
 
 
 def minimum(a: Value, b: Value) -> Value:
     """The smaller of a and b."""
-    return _folded(computed("min", (a, b), min(a.low, b.low), min(a.high, b.high)), np.minimum)
-
-
-def rescale(a: Value, multiplier: np.ndarray, shift: np.ndarray, bits: int) -> Value | None:
-    """a * multiplier >> shift, half rounded up (TOSA 1.0, apply_scale_32 with SINGLE_ROUND), for a result of `bits`.
-
-    `multiplier` and `shift` have one element, or one a channel. A power of two is a shift, a whole number a product.
-    Else VQRDMULH, which is exact at shift 31, or from shift 32 on VQDMULH and a shift that rounds; below 31 the value
-    is shifted left first. None where that may saturate and the result does not.
-    """
-    if multiplier.size > 1:
-        return _rescale_channels(a, multiplier, shift, bits)
-    m, s = int(multiplier.item()), int(shift.item())
-    if m % (1 << s) == 0:
-        return multiply(a, number(m >> s))
-    if (odd := m >> _trailing_zeros(m)) == 1 or (s > 31 and _fits_int32(a, odd)):
-        return shift_right(multiply(a, number(odd)), s - _trailing_zeros(m), rounding=True)
-    left = max(0, 31 - s)
-    if not _fits_int32(a, 1 << left) and (bits == 32 or m < _DENSE_MULTIPLIER):
-        return None
-    if s > 31:
-        return shift_right(_high_half(a, number(m), rounding=False), s - 31, rounding=True)
-    return _high_half(_shifted_left(a, left), number(m), rounding=True)
-
-
-def with_zero_point(a: Value, zero_point: int, bits: int) -> Value:
-    """a + zero_point, saturated to so many bits. What a sum rounds off with its shift, it adds before it."""
-    if a.op == "shift_round" and a.operands[0].op == "sum":
-        (total,), (amount,) = a.operands, a.numbers
-        moved = add(total, number(zero_point << amount))
-        if (moved.low, moved.high) != _INT32:
-            return narrow(shift_right(moved, amount, rounding=True), bits)
-    if zero_point and a.op != "sum":
-        a = narrow(a, 16)
-    return narrow(add(a, number(zero_point)), bits)
-
-
-def _rescale_channels(a: Value, multiplier: np.ndarray, shift: np.ndarray, bits: int) -> Value | None:
-    shift = shift.astype(np.int32)
-    rounding = bool((shift <= 31).all())
-    left = np.maximum(0, (31 if rounding else 32) - shift)
-    saturating = not _fits_int32(a, 1 << int(left.max()))
-    if saturating and (bits == 32 or multiplier.min() < _DENSE_MULTIPLIER):
-        return None
-    if left.any():
-        a = computed("shift_by", (a, array(left, {CHANNEL})), *_INT32, (0, 0, int(saturating)))
-    scaled = _high_half(a, array(multiplier, {CHANNEL}), rounding)
-    if rounding:
-        return scaled
-    return computed("shift_by", (scaled, array(31 - shift - left, {CHANNEL})), *_INT32, (0, 1, 0))
-
-
-def _shifted_left(a: Value, amount: int) -> Value:
-    """a << amount, saturated where it does not fit."""
-    if _fits_int32(a, 1 << amount):
-        return multiply(a, number(1 << amount))
-    return computed("shift_saturating", (a,), *_INT32, (amount,))
-
-
-def _high_half(a: Value, b: Value, rounding: bool) -> Value:
-    half = 1 << 30 if rounding else 0
-    ends = [x * y + half >> 31 for x in (a.low, a.high) for y in (b.low, b.high)]
-    return _folded(
-        computed("high_half", (a, b), min(ends), max(ends), (int(rounding),)), lambda x, y: x * y + half >> 31
-    )
+    return folded(computed("min", (a, b), min(a.low, b.low), min(a.high, b.high)), np.minimum)
 
 
 def shift_by(a: Value, amount: Value, left: bool, rounding: bool, signed: bool) -> Value:
     """a shifted left or right by a value, in 32 bits."""
     amount = amount if left else subtract(number(0), amount)
     kept = signed and not left
-    low, high = (min(a.low, 0), max(a.high, 0)) if kept else _INT32
+    low, high = (min(a.low, 0), max(a.high, 0)) if kept else INT32
     return computed("shift_by", (a, amount), low, high, (int(not signed), int(rounding), 0))
-
-
-def table(a: Value, entries: np.ndarray) -> Value:
-    """TABLE of 256 int8."""
-    low, high = int(entries.min()), int(entries.max())
-    return computed("table", (a,), low, high, data=entries)
-
-
-def interpolated(a: Value, entries: np.ndarray) -> Value:
-    """TABLE of 513 int16 (TOSA 1.0): nine bits choose a segment, seven interpolate in it. a is an int16."""
-    segment, entries = shift_right(a, 7, rounding=False), entries.astype(np.int64)
-    low, high = int(entries.min()), int(entries.max())
-    base = computed("lookup", (segment,), low, high, (256,), entries)
-    if a.zeros >= 7:
-        return multiply(base, number(128))
-    rises = np.diff(entries)
-    following = computed("lookup", (segment,), low, high, (257,), entries)
-    slope = replace(subtract(following, base), low=int(rises.min()), high=int(rises.max()))
-    fraction = computed("and", (a, number(127)), 0, 127)
-    return replace(add(multiply(base, number(128)), multiply(slope, fraction)), low=low << 7, high=high << 7)
 
 
 def bitwise(op: str, a: Value, b: Value) -> Value:
@@ -252,8 +159,8 @@ def inverted(a: Value) -> Value:
 
 def absolute(a: Value) -> Value:
     """The absolute value; of the least integer of 32 bits, itself."""
-    if a.low == _INT32[0]:
-        return computed("abs", (a,), *_INT32)
+    if a.low == INT32[0]:
+        return computed("abs", (a,), *INT32)
     return computed("abs", (a,), 0, max(-a.low, a.high))
 
 
@@ -296,10 +203,10 @@ def computed(
 ) -> Value:
     """What an op computes; its range ends where int32 does."""
     varies = frozenset(itertools.chain.from_iterable(operand.varies for operand in operands))
-    return Value(op, operands, max(low, _INT32[0]), min(high, _INT32[1]), varies, numbers, data, zeros)
+    return Value(op, operands, max(low, INT32[0]), min(high, INT32[1]), varies, numbers, data, zeros)
 
 
-def _folded(value: Value, compute: Callable[..., np.ndarray]) -> Value:
+def folded(value: Value, compute: Callable[..., np.ndarray]) -> Value:
     """The constant that a value is where its operands are constants."""
     arrays = {operand.varies for operand in value.operands if operand.op == "array"}
     if len(arrays) > 1 or any(operand.op not in ("number", "array") for operand in value.operands):
@@ -326,7 +233,7 @@ def _sum(terms: Sequence[tuple[Value, int]]) -> Value:
         if value.number is not None:
             constant += value.low * factor
         elif value.op == "array":
-            scaled = _folded(computed("mul", (value, number(factor)), *_INT32), lambda x, y: x * y)
+            scaled = folded(computed("mul", (value, number(factor)), *INT32), lambda x, y: x * y)
             factors[scaled] = factors.get(scaled, 0) + 1
         else:
             factors[value] = factors.get(value, 0) + factor
@@ -354,26 +261,26 @@ def _plain_sum(terms: list[tuple[Value, int]], constant: int) -> Value:
             return _plain_sum(list(zip(only.operands, inner, strict=True)), moved + constant)
     ends = [(min(v.low * f, v.high * f), max(v.low * f, v.high * f)) for v, f in terms]
     low, high = sum(low for low, _ in ends) + constant, sum(high for _, high in ends) + constant
-    zeros = min([v.zeros + _trailing_zeros(f) for v, f in terms] + [_trailing_zeros(constant)])
+    zeros = min([v.zeros + trailing_zeros(f) for v, f in terms] + [trailing_zeros(constant)])
     values, factors = tuple(v for v, _ in terms), tuple(f for _, f in terms)
     result = computed("sum", values, low, high, (*factors, constant), zeros=zeros)
-    if low < _INT32[0] or high > _INT32[1]:
-        result = replace(result, low=_INT32[0], high=_INT32[1])
+    if low < INT32[0] or high > INT32[1]:
+        result = replace(result, low=INT32[0], high=INT32[1])
 
     def total(*operands: np.ndarray) -> np.ndarray:
         return reduce(np.add, (v * f for v, f in zip(operands, factors, strict=True)), np.asarray(constant))
 
-    return _folded(result, total)
+    return folded(result, total)
 
 
-def _fits_int32(a: Value, factor: int) -> bool:
-    return _INT32[0] <= a.low * factor and a.high * factor <= _INT32[1]
+def fits_int32(a: Value, factor: int) -> bool:
+    return INT32[0] <= a.low * factor and a.high * factor <= INT32[1]
 
 
 def _range(bits: int) -> tuple[int, int]:
     return -(1 << bits - 1), (1 << bits - 1) - 1
 
 
-def _trailing_zeros(value: int) -> int:
+def trailing_zeros(value: int) -> int:
     """Low bits of an integer that are 0; 32 of 0 itself."""
     return (value & -value).bit_length() - 1 if value else 32

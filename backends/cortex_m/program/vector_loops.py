@@ -9,8 +9,9 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from tosaic.backends.cortex_m.program.block import BlockInstruction
+from tosaic.backends.cortex_m.program.block_cycles import cycles_of, least_cycles, loop_cycles
 from tosaic.backends.cortex_m.program.check import SLACK
-from tosaic.backends.cortex_m.program.list_scheduler import Ordered, cycles_of, least_cycles, loop_cycles
+from tosaic.backends.cortex_m.program.list_scheduler import Ordered
 from tosaic.backends.cortex_m.program.pointers import bytes_ahead
 from tosaic.backends.cortex_m.program.tree import Buffer, For, RefusedError
 from tosaic.backends.cortex_m.program.vector_steps import VectorStep, use_of

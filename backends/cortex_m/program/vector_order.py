@@ -6,7 +6,7 @@ from collections.abc import Collection, Hashable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 
-from tosaic.backends.cortex_m.program.pointers import Address
+from tosaic.backends.cortex_m.program.pointer_uses import Address
 from tosaic.backends.cortex_m.program.tree import Buffer, RefusedError
 from tosaic.backends.cortex_m.program.vector_steps import VectorStep, are_distances, names_of, use_of
 

@@ -8,17 +8,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tosaic.backends.cortex_m.program.block import BlockInstruction, advance, distance_name, update
-from tosaic.backends.cortex_m.program.pointers import Address, PointerUse
+from tosaic.backends.cortex_m.program.pointer_uses import Address, PointerUse
 from tosaic.backends.cortex_m.program.rewriting import changes_target, meaning
-from tosaic.backends.cortex_m.program.tree import (
-    BYTES,
-    REGISTERS,
-    Access,
-    Buffer,
-    Instr,
-    Reduce,
-    RefusedError,
-)
+from tosaic.backends.cortex_m.program.tree import BYTES, REGISTERS, Access, Buffer, Instr, Reduce, RefusedError
 
 _BETWEEN, CARRY = "between", "carry"
 """The names of a vector that lives between the lines of a row, and of a number that means nothing."""

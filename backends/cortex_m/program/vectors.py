@@ -7,20 +7,19 @@ Vectors that live in several, and general registers, have names of their own.
 from __future__ import annotations
 
 import itertools
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 
 from tosaic.backends.cortex_m.program.assembly import flat
-from tosaic.backends.cortex_m.program.block import BlockInstruction, InstructionBlock, halves, with_late_loads
+from tosaic.backends.cortex_m.program.block import BlockInstruction, InstructionBlock
 from tosaic.backends.cortex_m.program.dependences import opening_loads
-from tosaic.backends.cortex_m.program.general_registers import NUMBERS, GeneralRegisters, guard_spent, staying
-from tosaic.backends.cortex_m.program.inline_assembly import VECTORS, assembly, low_registers
+from tosaic.backends.cortex_m.program.general_registers import NUMBERS
+from tosaic.backends.cortex_m.program.inline_assembly import VECTORS, assembly
 from tosaic.backends.cortex_m.program.list_scheduler import Ordered, ordered
-from tosaic.backends.cortex_m.program.pointers import SPREADS, WAYS, Pointers, PointerUse, Way, planned
+from tosaic.backends.cortex_m.program.pointers import WAYS, Pointers
 from tosaic.backends.cortex_m.program.tree import Alloc, Buffer, For, Instr, RefusedError, Statement
 from tosaic.backends.cortex_m.program.vector_loops import (
     ENTRY,
@@ -29,43 +28,19 @@ from tosaic.backends.cortex_m.program.vector_loops import (
     remembers,
     running_further_ahead,
 )
-from tosaic.backends.cortex_m.program.vector_order import (
-    behind_loop,
-    from_one_pointer,
-    gathers_together,
-    needed_first,
-    running_ahead,
-)
-from tosaic.backends.cortex_m.program.vector_parts import steps_of
-from tosaic.backends.cortex_m.program.vector_steps import (
-    CARRY,
-    Distances,
-    SpreadNumber,
-    VectorStep,
-    addresses,
-    distances,
-    mask_of,
-    names_of,
-    spread_number,
-    use_of,
-)
+from tosaic.backends.cortex_m.program.vector_order import gathers_together, running_ahead
+from tosaic.backends.cortex_m.program.vector_plan import PressureError, VectorPlan
+from tosaic.backends.cortex_m.program.vector_steps import addresses
 from tosaic.backends.target import Pipeline
 from tosaic.support.errors import BackendError
 
 _FEW = 2
-_GENERAL, _CARRY = 13, "r11"
-"""How many there are; that of bits that mean nothing, which may be odd."""
-_LOW = tuple(f"r{i}" for i in range(8))
+"""General registers of sums at least."""
 _REACH_OF_LOOP = 4000
 """Bytes that LE can jump back."""
 _MOST_ITERATIONS = (1 << 16) - 1
 _TO_LANES = 2
 """Cycles that a vector of addresses takes beside its pointer."""
-_LATE = ("vldr", "vdup")
-
-
-class _PressureError(RefusedError):
-    """There are too few general registers."""
 
 
 @dataclass(frozen=True)
@@ -112,267 +87,93 @@ def vector_block(
     assert loop is None or isinstance(loop, For)
     parts = [outer[:at], flat(loop.body) if loop is not None else [], outer[at + 1 :]]
     for count, outside in itertools.product(range(len(NUMBERS), _FEW, -1), (False, True)):
-        with suppress(_PressureError):
-            make = partial(_Vectors, parts, loop, buffers, pipeline, NUMBERS[:count], outside=outside, filled=filled)
-            block = make()
-            found = block.block(last)
-            others = [partial(make, several=several) for several in gathers_together(block.parts[1], len(block.free))]
-            if any(addresses(step) for step in block.parts[1]):
+        with suppress(PressureError):
+            make = partial(VectorPlan, parts, loop, buffers, pipeline, NUMBERS[:count], outside=outside, filled=filled)
+            plan = make()
+            found = _block_of(plan, last)
+            others = [partial(make, several=several) for several in gathers_together(plan.parts[1], len(plan.free))]
+            if any(addresses(step) for step in plan.parts[1]):
                 others += [partial(make, by_addresses=way) for way in WAYS]
             for other in others:
                 with suppress(RefusedError):
-                    found = min(found, other().block(last), key=attrgetter("cycles"))
+                    found = min(found, _block_of(other(), last), key=attrgetter("cycles"))
             return found
-    return _Vectors(parts, loop, buffers, pipeline, NUMBERS[:_FEW], outside=False, filled=filled).block(last)
+    return _block_of(VectorPlan(parts, loop, buffers, pipeline, NUMBERS[:_FEW], outside=False, filled=filled), last)
 
 
-class _Vectors:
-    """A block as parts: before its loop, an iteration, and behind.
+def _block_of(plan: VectorPlan, last: Mapping[str, int]) -> VectorBlock:
+    before, after = list(_ordered(plan, plan.code[0]).iteration), list(_ordered(plan, plan.code[2]).iteration)
+    # The mask of the code around; LR counts the iterations of a hardware loop.
+    other = "lr" if plan.loop is None else "r12"
+    if plan.mask:
+        lanes, bits = plan.mask
+        before = [f"mov {plan.count}, #{lanes}", f"vctp.{bits} {plan.count}", *before]
+    if plan.predicates:
+        before = [f"vmrs {other}, p0", *before]
+    loop = _loop(plan, plan.loop, last) if plan.loop is not None else VectorLoop()
+    before, after = [*before, *loop.entry], [*loop.leave, *after]
+    after = [*after, f"vmsr p0, {other}"] if plan.predicates else after
+    if loop.iterations > _MOST_ITERATIONS:
+        raise RefusedError(f"a hardware loop of {loop.iterations} iterations is too long")
+    whole = VectorLoop((*before,), loop.iteration, (*after,), loop.iterations)
+    declared = [each.declared for each in dict.fromkeys([*plan.pointers.lanes.values(), *plan.constants])]
+    declared += [f"const int32_t {name} = {distance};" for name, distance in plan.pointers.distances.items()]
+    return VectorBlock(declared, _statement(plan, whole), plan.pointers, _cycles(plan, whole))
 
-    Args:
-        numbers: the general registers of sums.
-        filled: as of `ordered`.
-        outside: whether numbers from outside that stay in all lanes are vectors of C, as general registers are few.
-        several: gathers in a row that begin at one pointer.
-        by_addresses: how vectors that hold the addresses of gathers go along these; None where none do.
-    """
 
-    def __init__(
-        self,
-        parts: Sequence[Sequence[Statement]],
-        loop: For | None,
-        buffers: Mapping[str, Buffer],
-        pipeline: Pipeline | None,
-        numbers: Sequence[str],
-        *,
-        outside: bool,
-        filled: bool,
-        several: int = 1,
-        by_addresses: Way | None = None,
-    ) -> None:
-        self.loop, self.buffers, self.pipeline, self.filled = loop, buffers, pipeline, filled
-        allocs = [s.buffer for part in parts for s in part if isinstance(s, Alloc)]
-        if any(b.memory == "scratch" for b in allocs):
-            raise RefusedError("a block has no working memory of its own")
-        self.inside = {b.name for b in allocs}
-        guard_spent(parts)
-        written, short = dict[str, int](), dict[str, int]()
-        steps = behind_loop([steps_of(part, buffers, written, short) for part in parts])
-        self.parts = [from_one_pointer(part, buffers, several) for part in steps]
-        self.names = [names_of(part) for part in self.parts]
-        self.mask = mask_of(step for part in self.parts for step in part)
-        apart = dict.fromkeys(each for part in self.parts for step in part if (each := distances(step)) is not None)
-        self.constants: list[Distances | SpreadNumber] = [*apart]
-        if outside and loop is not None:
-            self._spread_outside()
-        conditions = any(step.has_condition for part in self.parts for step in part)
-        self.predicates = bool(self.mask) or conditions
-        taken = self.mask if loop is None else self.predicates
-        self.taken = {"r0" if loop is None else "r12"} if taken else set[str]()
-        self.count = "r0" if loop is None else "lr"
-        if self.mask and conditions:
-            self._masked_each()
-        lasting = loop is not None or (self.mask and conditions)
-        numbers = [name for name in numbers if not lasting or name not in self.taken]
-        moves = any(step.instr.row.moves_in_place for part in self.parts for step in part)
-        self.carry = {CARRY: _CARRY} if moves else {}
-        self.taken |= {*self.carry.values()}
-        general = GeneralRegisters(self.parts, self.inside, numbers, self.taken)
-        self.parts, self.assigned = general.parts, general.found
-        self.names = [names_of(part) for part in self.parts]
-        self.held = self._held()
-        self.first = self._opening() if loop is not None and loop.iterations > 1 else 0
-        if not self.first:
-            iteration = 0 if loop is None else 1
-            self.parts[iteration] = self._late(self.parts[iteration])
-        living = {name: kind for part in self.names for name, kind in part.items() if name not in self.assigned}
-        self.read = [name for name, kind in living.items() if kind == "r"]
-        pairs = [name for name, kind in living.items() if kind == "p"]
-        self.changed = [name.removesuffix("_low") for name in pairs if name.endswith("_low")]
-        self.halves = {half: text for name in self.changed for half, text in halves(name).items()}
-        if any(name in self.read for part in self.parts for step in part for name in step.targets):
-            raise RefusedError("a block with vectors changes no number of 32 bits that lives outside")
-        self._point(list(self._uses(by_addresses is not None)), by_addresses or WAYS[0])
-        used = {name for part in self.code for each in part for name in each.names}
-        self.constants = [each for each in self.constants if each.name in used]
-        kept = len(self.held) + len(self.constants) + len(self.pointers.lanes)
-        self.free = VECTORS[: len(VECTORS) - kept] or VECTORS[:1]
+def _loop(plan: VectorPlan, loop: For, last: Mapping[str, int]) -> VectorLoop:
+    """The code of the loop: as the schedule says what runs ahead, or with more of it, where that saves much."""
+    opening = len(plan.made(plan.parts[1][: plan.first]))
+    code, iterations = [*plan.code[1], *plan.pointers.advanced(plan.is_short)], loop.iterations
+    hoisted = loop.ahead if isinstance(loop.ahead, int) and iterations > 1 else 0
+    if isinstance(loop.ahead, str) and not opening:
+        raise RefusedError(f"an iteration of `{loop.var}` does not open with what makes {loop.ahead}")
+    if 4 * len(code) > _REACH_OF_LOOP:
+        raise RefusedError(f"a hardware loop of {len(code)} instructions is too long")
+    given = _ordered(plan, code[opening:], code[:opening], hoisted, iterations)
+    fixed = {*plan.assigned, *plan.held, *plan.read, *plan.halves}
+    ahead = running_ahead(plan.parts[1], hoisted, fixed, plan.pointers.addresses)
+    left = passes_end(plan.parts[1][: plan.first] if opening else ahead, plan.buffers, loop, last)
+    found = VectorLoop(given.entry, given.iteration, given.last if left else (), iterations - left)
+    if plan.pipeline is None or not plan.filled or iterations < 2 or remembers(plan.parts[1], plan.buffers):
+        return found
+    return running_further_ahead(found, code, partial(_ordered, plan, iterations=iterations), plan.pipeline)
 
-    def _spread_outside(self) -> None:
-        """Numbers from outside that are written to all lanes before the loop are vectors of C."""
-        written = Counter(name for part in self.parts for step in part for name in step.targets)
-        found = {step: spread for step in self.parts[0] if (spread := spread_number(step)) is not None}
-        moved = {
-            step: spread
-            for step, spread in found.items()
-            if written[spread.name] == 1 and spread.number.rpartition("__")[0] not in self.inside
-        }
-        self.parts[0] = [step for step in self.parts[0] if step not in moved]
-        self.names[0] = names_of(self.parts[0])
-        self.constants += moved.values()
 
-    def _masked_each(self) -> None:
-        """Each instruction with a mask sets it, as conditions on values have the same register."""
-        assert self.mask is not None
-        if self.loop is not None:
-            self.count = "r6"
-            self.taken.add(self.count)
-        sets = f"vctp.{self.mask[1]} {self.count}"
-        self.parts = [[replace(s, mask=sets) if s.instr.limit else s for s in part] for part in self.parts]
-
-    def _uses(self, by_addresses: bool) -> Iterator[PointerUse]:
-        """The accesses of memory."""
-        for number, part in enumerate(self.parts):
-            for step in part:
-                if (use := use_of(step, self.buffers)) is not None:
-                    lanes = addresses(step) if by_addresses else None
-                    yield use._replace(iterations=number == 1, behind=number == 2, lanes=lanes)
-
-    def _point(self, uses: Sequence[PointerUse], way: Way) -> None:
-        """Plan the pointers, and write the code on them.
-
-        Raises:
-            RefusedError: there are too few general registers, or `way` makes no difference.
-        """
-        for spread in SPREADS:
-            self.pointers = planned(uses, self.loop, spread, way)
-            if way != WAYS[0] and not self.pointers.distances:
-                raise RefusedError("no vector of addresses goes along accesses")
-            self.code = [self._made(part) for part in self.parts]
-            if not self._is_short():
-                return
-        raise _PressureError(
-            f"{len(self.pointers.starts)} pointers, {len(self.assigned)} sums and {len(self.read)} numbers do not fit "
-            "the general registers"
-        )
-
-    def _is_short(self, narrow: Collection[str] = ()) -> bool:
-        """Whether there are too few general registers, or too few low ones, with those of `narrow` instructions."""
-        used, names = {*self.assigned.values()} | self.taken, {name: f"%[{name}]" for name in self.pointers.numbers}
-        low = low_registers(i.text(names) for part in self.code for i in part) | {*narrow}
-        kept = len([register for register in used if register in _LOW])
-        general = len(used) + len(self.pointers.numbers) + len(self._numbers) + len(self.halves)
-        return general > _GENERAL or len(low) + kept > len(_LOW)
-
-    @property
-    def _numbers(self) -> list[str]:
-        """The C variables in general registers that are read alone, but for pointers."""
-        return [*self.read, *self.pointers.distances]
-
-    def _lasting(self) -> list[str]:
-        """The vectors that several parts name, but for constants."""
-        known = {each.name for each in self.constants}
-        return [name for name in staying(self.names, "q") if name not in known]
-
-    def _held(self) -> dict[str, str]:
-        """The registers of vectors that live in several parts, or follow each other."""
-        together = dict.fromkeys(
-            name for part in self.parts for step in part for name in step.registers.get(step.instr.row.together, ())
-        )
-        held = [*reversed(together), *(name for name in self._lasting() if name not in together)]
-        if len(held) > len(VECTORS) - (not together):
-            raise RefusedError(f"{len(held)} vectors stay in registers, of {len(VECTORS)}")
-        return dict(zip(held, reversed(VECTORS), strict=False))
-
-    # What runs an iteration ahead.
-
-    def _opening(self) -> int:
-        """How many instructions of an iteration run in the one before: those that a buffer needs to be made first.
-
-        Others among them move behind.
-        """
-        ahead = self.loop.ahead if self.loop is not None else 0
-        if not isinstance(ahead, str):
-            return 0
-        count = 0
-        for number, step in enumerate(self.parts[1], 1):
-            if any(name.rpartition("__")[0] == ahead for name in step.sources):
-                break
-            count = number if any(name.rpartition("__")[0] == ahead for name in step.targets) else count
-        first, rest = needed_first(self.parts[1][:count], ahead)
-        self.parts[1] = [*first, *rest, *self.parts[1][count:]]
-        return len(first)
-
-    def _late(self, steps: Sequence[VectorStep]) -> list[VectorStep]:
-        """The steps with each load, and each number that goes to all lanes, right before what reads its vector."""
-        whole = [step.as_one for step in steps]
-        of = {id(each): step for each, step in zip(whole, steps, strict=True)}
-        numbers = {name for part in self.names for name, kind in part.items() if kind in ("r", "p")}
-        late = with_late_loads(whole, {*self.assigned, *self.held, *numbers}, _LATE)
-        return [of[id(each)] for each in late]
-
-    def _made(self, steps: Sequence[VectorStep]) -> list[BlockInstruction]:
-        return [i for step in steps for i in step.made(self.pointers.addresses.get(step))]
-
-    def _ordered(
-        self,
-        body: Sequence[BlockInstruction],
-        opening: Sequence[BlockInstruction] = (),
-        hoisted: int = 0,
-        iterations: int = 1,
-    ) -> Ordered:
-        fixed = {name: f"%[{name}]" for name in (*self.pointers.numbers, *self._numbers)}
-        fixed |= self.halves
-        fixed |= {name: f"%q[{name}]" for name in (*self.pointers.lanes, *(each.name for each in self.constants))}
-        registers = {**fixed, **self.assigned, **self.held, **self.carry}
-        block = InstructionBlock(tuple(body), registers, self.free, tuple(opening))
-        if len(opening_loads(block, hoisted)) == hoisted:
-            try:
-                found = ordered(block, self.pipeline, hoisted, iterations, filled=self.filled)
-            except BackendError as error:
-                raise RefusedError(error.what) from None
-            if len(found.entry) >= hoisted:
-                return found
-        raise RefusedError(f"an iteration does not open with {hoisted} loads that can run ahead")
-
-    def block(self, last: Mapping[str, int]) -> VectorBlock:
-        before, after = list(self._ordered(self.code[0]).iteration), list(self._ordered(self.code[2]).iteration)
-        # The mask of the code around; LR counts the iterations of a hardware loop.
-        other = "lr" if self.loop is None else "r12"
-        if self.mask:
-            lanes, bits = self.mask
-            before = [f"mov {self.count}, #{lanes}", f"vctp.{bits} {self.count}", *before]
-        if self.predicates:
-            before = [f"vmrs {other}, p0", *before]
-        loop = self._loop(self.loop, last) if self.loop is not None else VectorLoop()
-        before, after = [*before, *loop.entry], [*loop.leave, *after]
-        after = [*after, f"vmsr p0, {other}"] if self.predicates else after
-        if loop.iterations > _MOST_ITERATIONS:
-            raise RefusedError(f"a hardware loop of {loop.iterations} iterations is too long")
-        whole = VectorLoop((*before,), loop.iteration, (*after,), loop.iterations)
-        declared = [each.declared for each in dict.fromkeys([*self.pointers.lanes.values(), *self.constants])]
-        declared += [f"const int32_t {name} = {distance};" for name, distance in self.pointers.distances.items()]
-        return VectorBlock(declared, self._statement(whole), self.pointers, self._cycles(whole))
-
-    def _loop(self, loop: For, last: Mapping[str, int]) -> VectorLoop:
-        """The code of the loop: as the schedule says what runs ahead, or with more of it, where that saves much."""
-        opening = len(self._made(self.parts[1][: self.first]))
-        code, iterations = [*self.code[1], *self.pointers.advanced(self._is_short)], loop.iterations
-        hoisted = loop.ahead if isinstance(loop.ahead, int) and iterations > 1 else 0
-        if isinstance(loop.ahead, str) and not opening:
-            raise RefusedError(f"an iteration of `{loop.var}` does not open with what makes {loop.ahead}")
-        if 4 * len(code) > _REACH_OF_LOOP:
-            raise RefusedError(f"a hardware loop of {len(code)} instructions is too long")
-        given = self._ordered(code[opening:], code[:opening], hoisted, iterations)
-        fixed = {*self.assigned, *self.held, *self.read, *self.halves}
-        ahead = running_ahead(self.parts[1], hoisted, fixed, self.pointers.addresses)
-        left = passes_end(self.parts[1][: self.first] if opening else ahead, self.buffers, loop, last)
-        found = VectorLoop(given.entry, given.iteration, given.last if left else (), iterations - left)
-        if self.pipeline is None or not self.filled or iterations < 2 or remembers(self.parts[1], self.buffers):
+def _ordered(
+    plan: VectorPlan,
+    body: Sequence[BlockInstruction],
+    opening: Sequence[BlockInstruction] = (),
+    hoisted: int = 0,
+    iterations: int = 1,
+) -> Ordered:
+    fixed = {name: f"%[{name}]" for name in (*plan.pointers.numbers, *plan.read_alone)}
+    fixed |= plan.halves
+    fixed |= {name: f"%q[{name}]" for name in (*plan.pointers.lanes, *(each.name for each in plan.constants))}
+    registers = {**fixed, **plan.assigned, **plan.held, **plan.carry}
+    block = InstructionBlock(tuple(body), registers, plan.free, tuple(opening))
+    if len(opening_loads(block, hoisted)) == hoisted:
+        try:
+            found = ordered(block, plan.pipeline, hoisted, iterations, filled=plan.filled)
+        except BackendError as error:
+            raise RefusedError(error.what) from None
+        if len(found.entry) >= hoisted:
             return found
-        return running_further_ahead(found, code, partial(self._ordered, iterations=iterations), self.pipeline)
+    raise RefusedError(f"an iteration does not open with {hoisted} loads that can run ahead")
 
-    def _statement(self, code: VectorLoop) -> list[str]:
-        starts, moving = self.pointers.starts, self.pointers.moving
-        used = " ".join([*code.entry, *code.iteration, *code.leave])
-        vectors = [v for v in VECTORS if v in used]
-        changes = [*(name for name in starts if name in moving), *self.changed]
-        reads = [*(name for name in starts if name not in moving), *self._numbers]
-        numbers = sorted({*self.assigned.values()} | self.taken)
-        constants, lanes = [each.name for each in self.constants], self.pointers.lanes
-        return assembly(*code, changes, reads, numbers, constants, vectors, lanes)
 
-    def _cycles(self, code: VectorLoop) -> int:
-        if self.pipeline is None:
-            return len(code.entry) + len(code.iteration) * code.iterations + len(code.leave)
-        return code.cycles(self.pipeline) + _TO_LANES * len(self.pointers.lanes) + ENTRY * (code.iterations > 0)
+def _statement(plan: VectorPlan, code: VectorLoop) -> list[str]:
+    starts, moving = plan.pointers.starts, plan.pointers.moving
+    used = " ".join([*code.entry, *code.iteration, *code.leave])
+    vectors = [v for v in VECTORS if v in used]
+    changes = [*(name for name in starts if name in moving), *plan.changed]
+    reads = [*(name for name in starts if name not in moving), *plan.read_alone]
+    numbers = sorted({*plan.assigned.values()} | plan.taken)
+    constants, lanes = [each.name for each in plan.constants], plan.pointers.lanes
+    return assembly(*code, changes, reads, numbers, constants, vectors, lanes)
+
+
+def _cycles(plan: VectorPlan, code: VectorLoop) -> int:
+    if plan.pipeline is None:
+        return len(code.entry) + len(code.iteration) * code.iterations + len(code.leave)
+    return code.cycles(plan.pipeline) + _TO_LANES * len(plan.pointers.lanes) + ENTRY * (code.iterations > 0)

@@ -22,6 +22,7 @@ from tosaic.backends.cortex_m.program.pointwise import Elementwise
 from tosaic.backends.cortex_m.program.pointwise_lanes import pointwise_lanes
 from tosaic.backends.cortex_m.program.schedule import parse_steps
 from tosaic.backends.cortex_m.program.sketches.elementwise import Vectors, in_lanes
+from tosaic.backends.cortex_m.program.value_rescales import rescale, with_zero_point
 from tosaic.backends.cortex_m.program.values import Value
 from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.backends.target import Core
@@ -374,10 +375,10 @@ def test_a_sum_of_whole_factors_rounds_once_and_adds_its_zero_point_before():
     """Two products, one shift that narrows, one saturation: no instruction that the meaning does not ask for."""
     a, b = (values.given(index, 1, -128, 127, {values.CHANNEL}) for index in (0, 1))
     total = values.add(values.multiply(a, values.number(40000)), values.multiply(b, values.number(30000)))
-    scaled = values.rescale(total, np.array([1 << 30], np.int32), np.array([46], np.int8), 8)
+    scaled = rescale(total, np.array([1 << 30], np.int32), np.array([46], np.int8), 8)
     assert scaled is not None
     core = replace(CORE, pipeline=None)  # nothing runs ahead
-    assert sorted(_instructions(values.with_zero_point(scaled, -3, 8), 1, 2, 1, 1, core)) == [
+    assert sorted(_instructions(with_zero_point(scaled, -3, 8), 1, 2, 1, 1, core)) == [
         "vldrb.s32", "vldrb.s32", "vmla.s32", "vmlas.s32", "vqmovnb.s16", "vqrshrnb.s32", "vstrb.32",
     ]  # fmt: skip
 

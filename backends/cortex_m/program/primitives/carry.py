@@ -7,7 +7,8 @@ from dataclasses import replace
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.holding import holds
 from tosaic.backends.cortex_m.program.host import Derive
-from tosaic.backends.cortex_m.program.legal import uses, window_of
+from tosaic.backends.cortex_m.program.legal import uses
+from tosaic.backends.cortex_m.program.legal_windows import window_of
 from tosaic.backends.cortex_m.program.primitives.buffers import whole_registers
 from tosaic.backends.cortex_m.program.primitives.constants import uses_of
 from tosaic.backends.cortex_m.program.primitives.loops import plain, with_loop

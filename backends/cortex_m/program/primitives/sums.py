@@ -286,16 +286,9 @@ class Unfold(Primitive):
         parts: list[Statement] = []
         for number, (target, v) in enumerate(made):
             var = Affine.of(f"{name}l{number}")
-            step = Assign(Access(target, (var,)), _at(v, loop.var, var))
+            step = at(Assign(Access(target, (Affine.of(loop.var),)), v), {loop.var: var})
             parts.append(For(f"{name}l{number}", loop.extent, step))
         found: Statement = seq(*parts, replace(loop, body=Assign(body.target, last)))
         for b in reversed(vectors):
             found = Alloc(b, found)
         return with_loop(program, loop, found)
-
-
-def _at(value: Value, var: str, new: Affine) -> Value:
-    """A value with a loop variable replaced."""
-    if isinstance(value, Op):
-        return Op(value.name, tuple(_at(arg, var, new) for arg in value.args))
-    return Access(value.buffer, tuple(i.at({var: new}) for i in value.index)) if isinstance(value, Access) else value

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tosaic.backends.cortex_m.kernels.mve import round_up
 from tosaic.backends.cortex_m.program.sketches.row_numbers import LANES, PixelRows
-from tosaic.backends.cortex_m.program.sketches.row_parts import RowPart
+from tosaic.backends.cortex_m.program.sketches.row_part import RowPart
 
 _UNROLLED, _ADDED = 8, 32
 """Vectors of a column that are written out in an iteration: of copies, and of terms."""

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from tosaic.backends.cortex_m.program.sketches.copies import moved
 from tosaic.backends.cortex_m.program.sketches.row_numbers import LANES, PixelRows
-from tosaic.backends.cortex_m.program.sketches.row_parts import RowPart, row_parts
+from tosaic.backends.cortex_m.program.sketches.row_part import RowPart
+from tosaic.backends.cortex_m.program.sketches.row_parts import row_parts
 from tosaic.backends.cortex_m.program.sketches.row_sums import in_order
 from tosaic.backends.cortex_m.program.sketches.rows import (
     block,

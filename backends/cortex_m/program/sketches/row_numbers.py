@@ -155,6 +155,13 @@ class RowResult:
         if self.units:
             yield from ("rewrite(out, units)", "narrow(units, i8)")
 
+    def epilogue_fits(self, share: int, ahead: int) -> bool:
+        """Whether the vectors that whole vectors of results of so many pixels take fit the registers."""
+        factors = len(self.factors) if share > 1 else 1
+        pressure = self.terms * (1 + self.table + (self.form == "shifted") + (not self.uniform))
+        staying = 2 * self.clamped + (self.uniform and self.form == "rounded")
+        return max(2 * share + factors + 1, ahead + share + 1 + pressure) <= VECTORS - staying
+
 
 @dataclass(frozen=True)
 class PixelRows:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from tosaic.backends.cortex_m.program.sketches.activations import ordered_weights
 from tosaic.backends.cortex_m.program.sketches.row_numbers import LANES
-from tosaic.backends.cortex_m.program.sketches.row_parts import RowPart, SumGroup
+from tosaic.backends.cortex_m.program.sketches.row_part import RowPart
+from tosaic.backends.cortex_m.program.sketches.row_parts import SumGroup, groups_of
 from tosaic.backends.cortex_m.program.sketches.strips import brought
 
 
@@ -15,7 +16,7 @@ def row_sums(part: RowPart) -> Iterator[str]:
     w = part.named("w")
     yield from in_order(part, *([w] if part.s.constant else []), *(["bias"] if part.s.result.begun else []))
     packed = part.s.constant and (part.whole or part.behind != "")
-    groups = part.groups
+    groups = groups_of(part)
     if rest := next((g for g in groups if g.behind == "x"), None):
         yield f"cut({groups[0].loop}, {groups[0].channels})"
         if part.s.constant:

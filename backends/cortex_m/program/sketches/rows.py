@@ -19,11 +19,11 @@ from tosaic.backends.cortex_m.program.sketches.activations import (
     summed_apart,
 )
 from tosaic.backends.cortex_m.program.sketches.copies import copied
-from tosaic.backends.cortex_m.program.sketches.four_bytes import bytes_of_four
-from tosaic.backends.cortex_m.program.sketches.image_strips import lanes_of
 from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, PixelRows
-from tosaic.backends.cortex_m.program.sketches.row_parts import RowPart, row_parts
+from tosaic.backends.cortex_m.program.sketches.row_part import RowPart
+from tosaic.backends.cortex_m.program.sketches.row_parts import groups_of, row_parts, weight_bytes
 from tosaic.backends.cortex_m.program.sketches.row_sums import row_sums, sums_in_place
+from tosaic.backends.cortex_m.program.sketches.rows_of_fours import fours, spread
 from tosaic.backends.cortex_m.program.sketches.strips import brought, filled, opened, read_in_place
 
 
@@ -85,7 +85,7 @@ def _strips(parts: Sequence[RowPart]) -> list[str]:
     s = parts[0].s
     if s.strip is None or s.strip.tile != "sx":
         return [""]
-    return [g.strip for part in parts for g in part.groups]
+    return [g.strip for part in parts for g in groups_of(part)]
 
 
 def _blocks_outside(s: PixelRows) -> Iterator[str]:
@@ -145,13 +145,13 @@ def epilogue(part: RowPart) -> Iterator[str]:
     if part.s.in_place and part.s.result.column_terms:
         yield f"merge({part.loop}m, {part.inner})"
     if not part.s.parts:
-        yield from _narrowed(part) if part.whole else _fours(part)
+        yield from _narrowed(part) if part.whole else fours(part)
 
 
 def _copied(part: RowPart) -> Iterator[str]:
     """Weights and factors of a block of channels in scratch memory."""
     around = "n" if part.s.blocks_outside else "b"
-    for name, size in part.weights.items():
+    for name, size in weight_bytes(part).items():
         yield from (f"merge_dims({name})", *copied(name, around, f"{name}c", size, LANES))
     result = part.s.result
     for factor in result.factors:
@@ -176,7 +176,7 @@ def _added(part: RowPart) -> list[tuple[str, str, int, int]]:
     that."""
     if part.s.in_place:
         return [(*part.in_place, part.s.vectors + (part.s.short > 0))]
-    return [(g.around, g.hardware_loop, g.iterations, g.loads) for g in part.groups]
+    return [(g.around, g.hardware_loop, g.iterations, g.loads) for g in groups_of(part)]
 
 
 def epilogue_selected(part: RowPart) -> Iterator[str]:
@@ -214,11 +214,6 @@ def epilogue_hoisted(part: RowPart) -> Iterator[str]:
             yield f"hoist({hardware_loop}, {part.ahead})"
 
 
-def _spread(part: RowPart, around: str, lanes: str, dtype: str) -> Iterator[str]:
-    for name in part.s.result.bounds:
-        yield f"spread(z{name}, {around}, {lanes}q{name}, q, {dtype}, {lanes})"
-
-
 def _narrowed(part: RowPart) -> Iterator[str]:
     """Sixteen results of an iteration, of each pixel: lane i of a vector of sums becomes byte 4 i + 2 q + h."""
     result, around, shared, iteration = part.s.result, part.epilogue, part.shared, "nf"
@@ -227,7 +222,7 @@ def _narrowed(part: RowPart) -> Iterator[str]:
     else:
         iteration = "nu" if part.epilogue_unroll > 1 else "nf"
         yield from _channel_iterations(part, iteration)
-    yield from _spread(part, around, "ni", "i8")
+    yield from spread(part, around, "ni", "i8")
     halves, last = "E" if result.form == "rounded" else "FE", int(shared != "")
     bytes_ = [*(["Y"] if result.table else []), *(["D", "C"] if result.clamped else []), "B"]
     half = "low_half" if result.fits else "sat16"
@@ -278,65 +273,3 @@ def _channel_iterations(part: RowPart, iteration: str) -> Iterator[str]:
     yield f"split({iteration}, ni, {LANES})"
     if shared:
         yield f"reorder(ni, {shared})"
-
-
-def _fours(part: RowPart) -> Iterator[str]:
-    """Results of words, four of a vector, and those that are left."""
-    around = part.epilogue
-    whole, left = part.block // FOUR * FOUR, part.block % FOUR
-    if whole and left:
-        yield f"cut({around}, {whole})"
-    if whole:
-        yield from _pixels_of_four(part, around, part.pixel, FOUR) if part.pixel else _row_of_fours(part, around, whole)
-    if left:
-        behind = "_t" * (whole > 0)
-        around, pixel = f"{around}{behind}", f"{part.pixel}{behind}" if part.pixel else ""
-        yield from _pixels_of_four(part, around, pixel, left) if pixel else _last_of_row(part, around, left)
-
-
-def _row_of_fours(part: RowPart, around: str, channels: int) -> Iterator[str]:
-    """A hardware loop over the channels of one pixel."""
-    iteration = "nq"
-    yield f"split({around}, nq, {channels})"
-    if part.fours > 1:
-        iteration = "nv"
-        yield f"split(nq, nv, {FOUR * part.fours})"
-    yield f"split({iteration}, nl, {FOUR})"
-    yield from _four(part, around, iteration, "nl", around, iteration)
-
-
-def _last_of_row(part: RowPart, around: str, left: int) -> Iterator[str]:
-    yield f"split({around}, nr, {left})"
-    yield from _four(part, around, around, "nr", around, around)
-
-
-def _pixels_of_four(part: RowPart, around: str, pixel: str, channels: int) -> Iterator[str]:
-    """A hardware loop over the pixels of up to four channels, whose factors stay."""
-    lanes, each = "nl" if channels == FOUR else "nr", pixel
-    yield from (f"split({around}, {lanes}, {channels})", f"reorder({lanes}, {pixel})")
-    if part.unrolled > 1:
-        each = f"{lanes}p"
-        yield f"split({pixel}, {each}, {part.unrolled})"
-    yield from _four(part, around, around, lanes, pixel, each)
-
-
-def _four(part: RowPart, around: str, iteration: str, lanes: str, pixel: str, each: str) -> Iterator[str]:
-    """Up to four results: an iteration of `each`, which reads factors in an iteration of `iteration`."""
-    result, made = part.s.result, lanes
-    yield from (*_spread(part, around, lanes, "i32"), *numbered(part, around, lanes))
-    if result.terms:
-        yield f"stage(T, {pixel}, {lanes}tr, r)"
-    if result.narrowed and lanes == "nr" and part.block % FOUR == 1:
-        # One half alone has the mask of a word where it is stored out of one.
-        yield f"rewrite(out, half_lanes, {lanes})"
-    elif result.narrowed:
-        made = f"F{lanes}0"
-        yield from (f"part(out, sat16, {each}, F{lanes}, scratch, i16)", f"space(F{lanes}, 2)")
-        yield from [f"lengthen(F{lanes}, 0, {lanes_of(result.element)})"] * (lanes == "nr")
-        yield f"place(F{lanes}, q)"
-    elif result.fits:
-        made = f"E{lanes}0"
-        yield from bytes_of_four(each, lanes, few=lanes == "nr")
-    for factor in result.factors:
-        yield f"stage({part.named(factor)}, {iteration}, {lanes}v{factor}, q{result.widened(factor)})"
-    yield f"unfold({made}, {lanes}v, q)"

@@ -11,7 +11,7 @@ from tosaic.backends.cores.cortex_m4 import CORE
 from tosaic.backends.cortex_m.kernel import FAMILIES, Workload
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry, number
 from tosaic.backends.cortex_m.kernels.sketch_constants import constants_of
-from tosaic.backends.cortex_m.program import algorithms
+from tosaic.backends.cortex_m.program import algorithms, matmul_algorithms
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.family import ProgramFamily
 from tosaic.backends.cortex_m.program.interpret import host_constants, interpreted
@@ -44,7 +44,7 @@ def algorithm(workload: Workload) -> Program:
         case "depthwise_conv2d":
             return algorithms.depthwise(Geometry.of(found), number(workload, "multiples"), epilogue)
     batch, rows, depth, columns = (number(workload, name) for name in ("batch", "rows", "depth", "columns"))
-    return algorithms.matmul(batch, rows, depth, columns, epilogue)
+    return matmul_algorithms.matmul(batch, rows, depth, columns, epilogue)
 
 
 def put_out(program: Program, layer: Layer, workload: Workload) -> np.ndarray:

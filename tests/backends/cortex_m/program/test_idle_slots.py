@@ -7,9 +7,10 @@ import pytest
 
 from tosaic.backends.cores.cortex_m55 import PIPELINE
 from tosaic.backends.cortex_m.program.block import BlockInstruction, InstructionBlock, advance
+from tosaic.backends.cortex_m.program.block_cycles import loop_cycles
 from tosaic.backends.cortex_m.program.dependences import Dependences
 from tosaic.backends.cortex_m.program.idle_slots import IdleSlots
-from tosaic.backends.cortex_m.program.list_scheduler import allocated, loop_cycles
+from tosaic.backends.cortex_m.program.list_scheduler import allocated
 from tosaic.backends.cortex_m.program.order_timing import OrderTiming
 from tosaic.backends.simulators.cycle_model import decoder
 from tosaic.support.errors import BackendError

@@ -10,7 +10,8 @@ import pytest
 
 from tosaic.backends.cortex_m.isa.isa import rows_of
 from tosaic.backends.cortex_m.program.affine import Affine
-from tosaic.backends.cortex_m.program.pointers import SPREADS, WAYS, Pointers, PointerUse, planned
+from tosaic.backends.cortex_m.program.pointer_uses import PointerUse
+from tosaic.backends.cortex_m.program.pointers import SPREADS, WAYS, Pointers, planned
 from tosaic.backends.cortex_m.program.tree import For, Seq
 
 ROWS = {row.name: row for row in rows_of("mve")}

@@ -1,4 +1,4 @@
-"""CONV2D and MATMUL with the numbers that their schedules leave open."""
+"""MATMUL with the numbers that its schedules leave open."""
 
 from __future__ import annotations
 
@@ -8,122 +8,37 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from tosaic.backends.cortex_m.isa.isa import extends, integer_sets_of
-from tosaic.backends.cortex_m.kernels.mve_match import Geometry
-from tosaic.backends.cortex_m.kernels.sketch_constants import scales
-from tosaic.backends.cortex_m.program import algorithms
+from tosaic.backends.cortex_m.kernels.tile_knobs import TILES, scale_forms, steps_of, tile_of_sums
+from tosaic.backends.cortex_m.program import matmul_algorithms
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.assembly import GENERAL
-from tosaic.backends.cortex_m.program.derived import DERIVED
 from tosaic.backends.cortex_m.program.kernel import Knobs
-from tosaic.backends.cortex_m.program.sketches import matmuls, products
-from tosaic.backends.cortex_m.program.sketches.products import ThumbTile, Tile
+from tosaic.backends.cortex_m.program.sketches import matmuls
+from tosaic.backends.cortex_m.program.sketches.products import Tile
 from tosaic.backends.cortex_m.program.sketches.tiles import tile_sizes
-from tosaic.backends.cortex_m.program.thumb import HIGH
 from tosaic.backends.cortex_m.program.tree import Program, RefusedError
 from tosaic.backends.target import Core
 from tosaic.tuner.space import Choice
 
-_TILES = (
-    "4x2",
-    "2x4",
-    "3x2",
-    "2x3",
-    "2x2",
-    "6x1",
-    "5x1",
-    "4x1",
-    "3x1",
-    "2x1",
-    "1x8",
-    "1x6",
-    "1x4",
-    "1x2",
-    "1x1",
-)
 _PARTS = 2
 """Sums of a product of halves."""
+
+
 _KEPT = 4
 """High registers that calls keep, of which RESCALE takes some; clang 22 fails where more hold sums."""
+
+
 _BESIDE = 5
 """Registers of operands and pointers beside sums of 64 bits."""
+
+
 _TOGETHER, _WRITTEN_OUT = (2, 1, 3), 64
 """Rows that are multiplied with a column together, and loads of a column that are written out."""
+
+
 _RESULT, _COLUMN, _APART, _COPIED = 6, 20, 9, 6
 """Cycles of a result of 64 bits, of a block for a column, of a vector whose lanes lie apart, and of an element that is
 copied."""
-_UNROLLED = (8, 16, 24, 32, 4, 12, 6, 10, 7, 5, 9, 3, 2, 1)
-
-
-@dataclass(frozen=True)
-class Conv2dSketch:
-    """CONV2D.
-
-    Args:
-        element: the type of the input.
-    """
-
-    geometry: Geometry
-    channels: int
-    epilogue: Epilogue
-    constants: Mapping[str, np.ndarray] = field(repr=False, compare=False)
-    element: str = "i8"
-
-    def program(self) -> Program:
-        return algorithms.conv2d(self.geometry, self.channels, self.epilogue, self.element)
-
-    def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
-        """The numbers that are open: `tile`, pixels x channels of the sums in registers; `unroll`, steps of the depth
-        in a block; `isa`; `scale`, the form of the RESCALE; `windows`, whether they are copied, or read in place;
-        `weights`, whether they lie as bytes, or as pairs of which each is one half."""
-        pointwise = self.geometry.kernel == (1, 1) and not any(self.geometry.pad)
-        return {
-            "isa": tuple(integer_sets_of(core)),
-            "tile": _TILES,
-            "unroll": _steps_of(core),
-            "scale": _scales(self.epilogue, self.constants),
-            "windows": ("copied", "in place") if pointwise else ("copied",),
-            "weights": ("pairs", "bytes") if self.element == "i8" and is_small(self.constants) else ("bytes",),
-        }
-
-    def tile(self, knobs: Knobs) -> Tile:
-        pixels, channels = tile_sizes(str(knobs["tile"]))
-        g = self.geometry
-        if pixels > g.columns or self.channels % channels:
-            raise RefusedError(f"{g.columns} pixels and {self.channels} channels have no tile of {knobs['tile']}")
-        return _tile(pixels, channels, g.columns, g.depth, knobs)
-
-    def steps(self, knobs: Knobs) -> Iterator[str]:
-        tile, high, g = self.tile(knobs), knobs["scale"] == "high", self.geometry
-        if tile.halves:
-            copied = knobs["windows"] == "copied"
-            if knobs["weights"] == "pairs":
-                if tile.depth % (4 * tile.unroll) or not high or not (copied or g.stride == (1, 1)):
-                    raise RefusedError("pairs are no whole blocks")
-                made = products.carried_dense if tile.pixels == 1 else products.carried_conv2d
-                return made(tile, copied)
-            if tile.unroll > -(-tile.depth // 4):
-                raise RefusedError(f"a depth of {tile.depth} has no {tile.unroll} steps of four")
-            if self.element == "i16":
-                if not copied and (tile.depth % (4 * tile.unroll) or g.stride != (1, 1)):
-                    raise RefusedError("pixels where they lie are no whole blocks")
-                return products.half_conv2d(tile, high, copied)
-            if not copied:
-                raise RefusedError("halves are made of copies")
-            return products.dsp_conv2d(tile, high, g.channels % 4 == 0, any(g.pad))
-        if tile.depth % tile.unroll or knobs["weights"] == "pairs":
-            raise RefusedError(f"{tile.unroll} does not divide {tile.depth}, or weights are no bytes")
-        if extends(tile.isa, "thumb"):
-            if knobs["windows"] != "copied" or tile.pixels * tile.channels > HIGH:
-                raise RefusedError("windows are copied, and sums lie in few registers")
-            return products.thumb_conv2d(tile, high, g.channels)
-        return products.scalar_conv2d(tile, high, knobs["windows"] == "copied")
-
-    def cost(self, knobs: Knobs) -> float:
-        pairs = 0.8 if knobs["weights"] == "pairs" else 1.0
-        tile = self.tile(knobs)
-        block = 4 * tile.unroll if tile.halves else 1
-        added = -(-tile.depth // block) * block / tile.depth  # zeros that fill a last block of halves
-        return tile.cost * added * pairs + (knobs["scale"] == "wide") + (knobs["windows"] == "copied") / 100
 
 
 @dataclass(frozen=True)
@@ -139,16 +54,16 @@ class MatmulSketch:
     transposed: bool = False
 
     def program(self) -> Program:
-        return algorithms.matmul(self.batch, self.rows, self.depth, self.columns, self.epilogue, self.transposed)
+        return matmul_algorithms.matmul(self.batch, self.rows, self.depth, self.columns, self.epilogue, self.transposed)
 
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
         """The numbers that are open, as of `Conv2dSketch`."""
-        isa, scale = tuple(integer_sets_of(core)), _scales(self.epilogue, self.constants)
-        return {"isa": isa, "tile": _TILES, "unroll": _steps_of(core), "scale": scale}
+        isa, scale = tuple(integer_sets_of(core)), scale_forms(self.epilogue, self.constants)
+        return {"isa": isa, "tile": TILES, "unroll": steps_of(core), "scale": scale}
 
     def tile(self, knobs: Knobs) -> Tile:
         rows, columns = _tile_of(self.rows, self.columns, knobs)
-        return _tile(rows, columns, self.rows, self.depth, knobs)
+        return tile_of_sums(rows, columns, self.rows, self.depth, knobs)
 
     def steps(self, knobs: Knobs) -> Iterator[str]:
         return _products(self.tile(knobs), knobs["scale"] == "high", 1)
@@ -159,7 +74,7 @@ class MatmulSketch:
 
 @dataclass(frozen=True)
 class HalfMatmulSketch:
-    """MATMUL of two int16 tensors to int16, of which the second may be transposed; see `algorithms.matmul_i16`."""
+    """MATMUL of two int16 tensors to int16, of which the second may be transposed."""
 
     batch: int
     rows: int
@@ -175,16 +90,16 @@ class HalfMatmulSketch:
 
     def program(self) -> Program:
         sizes = (self.batch, self.rows, self.depth, self.columns)
-        return algorithms.matmul_i16(*sizes, self.multiplier, self.shift, self.transposed)
+        return matmul_algorithms.matmul_i16(*sizes, self.multiplier, self.shift, self.transposed)
 
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
         """The numbers that are open, as of `MatmulSketch`."""
-        return {"isa": tuple(integer_sets_of(core)), "tile": _TILES, "unroll": _steps_of(core)}
+        return {"isa": tuple(integer_sets_of(core)), "tile": TILES, "unroll": steps_of(core)}
 
     def tile(self, knobs: Knobs) -> Tile:
         """The tile of sums."""
         rows, columns = _tile_of(self.rows, self.columns, knobs)
-        made = _tile(rows, _PARTS * columns, self.rows, self.depth, knobs)
+        made = tile_of_sums(rows, _PARTS * columns, self.rows, self.depth, knobs)
         if extends(made.isa, "thumb") and rows * made.channels > _KEPT:
             raise RefusedError(f"calls keep {_KEPT} sums")
         return made
@@ -199,7 +114,7 @@ class HalfMatmulSketch:
 @dataclass(frozen=True)
 class _LongMatmul:
     """MATMUL of two int16 tensors to int16 of any depth, of which the second may be transposed; see
-    `algorithms.matmul_long`."""
+    `matmul_algorithms.matmul_long`."""
 
     batch: int
     rows: int
@@ -209,7 +124,7 @@ class _LongMatmul:
     constants: Mapping[str, np.ndarray] = field(repr=False, compare=False)
 
     def program(self) -> Program:
-        return algorithms.matmul_long(self.batch, self.rows, self.depth, self.columns, self.transposed)
+        return matmul_algorithms.matmul_long(self.batch, self.rows, self.depth, self.columns, self.transposed)
 
 
 class LongMatmulSketch(_LongMatmul):
@@ -218,12 +133,12 @@ class LongMatmulSketch(_LongMatmul):
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
         """The numbers that are open, as of `MatmulSketch`."""
         isa = tuple(name for name in integer_sets_of(core) if extends(name, "scalar"))
-        return {"isa": isa, "tile": _TILES, "unroll": _steps_of(core)}
+        return {"isa": isa, "tile": TILES, "unroll": steps_of(core)}
 
     def tile(self, knobs: Knobs) -> Tile:
         """The tile of sums."""
         rows, columns = _tile_of(self.rows, self.columns, knobs)
-        tile = replace(_tile(rows, columns, self.rows, self.depth, knobs), sums="p")
+        tile = replace(tile_of_sums(rows, columns, self.rows, self.depth, knobs), sums="p")
         if tile.registers + _BESIDE > GENERAL:
             raise RefusedError(f"sums of {knobs['tile']} take {tile.registers} registers")
         return tile
@@ -300,32 +215,3 @@ def _tile_of(rows: int, columns: int, knobs: Knobs) -> tuple[int, int]:
     if tile[0] > rows or columns % tile[1]:
         raise RefusedError(f"{rows} rows and {columns} columns have no tile of {knobs['tile']}")
     return tile
-
-
-def _steps_of(core: Core) -> tuple[Choice, ...]:
-    """Steps of the depth in a block: more where an iteration moves its sums to high registers and back."""
-    return (*_UNROLLED, 64) if core.baseline else _UNROLLED
-
-
-def _scales(epilogue: Epilogue, constants: Mapping[str, np.ndarray]) -> tuple[str, ...]:
-    """The forms that the RESCALE may have; one to int32, which nothing narrows, is wide."""
-    return ("wide",) if epilogue.element == "i32" else scales(constants)
-
-
-def _tile(pixels: int, channels: int, columns: int, depth: int, knobs: Knobs) -> Tile:
-    isa = str(knobs["isa"])
-    made = ThumbTile if extends(isa, "thumb") else Tile
-    return made(pixels, channels, columns, depth, int(knobs["unroll"]), isa, extends(isa, "dsp"))
-
-
-def is_small(constants: Mapping[str, np.ndarray]) -> bool:
-    """Whether sums are so small that weights may lie in pairs."""
-    if "w" not in constants:
-        return False
-    weights, bias = (constants[name].astype(np.int64) for name in ("w", "bias"))
-    rows = weights.reshape(len(weights), -1)
-    if len(scales(constants)) == 1 or rows.shape[1] % 2 or DERIVED["carried"](rows) is None:
-        return False
-    shift, zero = (constants[name].astype(np.int64) for name in ("shift", "zero"))
-    rounded = (shift <= 54).all() and DERIVED["round"](shift + 8, zero) is not None
-    return DERIVED["carried_bias"](bias, rows) is not None and bool(rounded)
