@@ -49,6 +49,7 @@ from tosaic.backends.cortex_m.kernels.pool_sketch import PoolSketch
 from tosaic.backends.cortex_m.kernels.reduction_sketch import ReductionSketch, RowsSketch, VectorsSketch
 from tosaic.backends.cortex_m.kernels.resize_sketch import ResizeSketch
 from tosaic.backends.cortex_m.kernels.row_sketch import RowSketch
+from tosaic.backends.cortex_m.kernels.space_to_depth_sketch import SpaceToDepthSketch
 from tosaic.backends.cortex_m.kernels.spatial_tile_sketch import SpatialTileSketch
 from tosaic.backends.cortex_m.kernels.transposed_sketch import TransposedAxis, TransposedRows
 from tosaic.backends.cortex_m.kernels.vector_depthwise_sketch import FloatDepthwise, VectorDepthwise, byte_depthwise
@@ -225,6 +226,9 @@ def shipped_schedules() -> Iterator[Shipped]:
     constants = {**likely, "multiplier": np.array(1 << 30), "w": np.zeros((8, 1, 3, 3), np.int8)}
     image = Geometry(1, 2, 4, 8, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 2, 4)
     kinds["spatial_tiles"] = SpatialTileSketch(image, 1, plain, "rounded", constants)
+    image = Geometry(1, 8, 8, 16, (4, 4), (2, 2), (2, 0, 2, 0), (1, 1), 4, 4)
+    constants = {**constants, "w": np.zeros((16, 4, 4), np.int8)}
+    kinds["space_to_depth"] = SpaceToDepthSketch(image, 1, plain, "rounded", constants)
     for name, what in kinds.items():
         yield _first(f"{CORTEX_M55.name} {name}", CORTEX_M55, what)
 

@@ -45,12 +45,14 @@ def apart(register: str, memory: str) -> Iterator[Row]:
 
 
 def spatial_tiles() -> Iterator[Row]:
-    """Four bytes each from where they lie apart, as words or as halves; words, or their low bytes, to places at two
-    strides; four vectors interleaved."""
+    """Four bytes each from where they lie apart, as words, which may lie at two strides, or as halves; words, or their
+    low bytes, to places at two strides; four vectors interleaved."""
     q, m, four = "i8 q", "i8 m", "d[4 * l + m] = a[l + m]"
     for name, align, text in (("w", 4, "vldrw.u32"), ("h", 2, "vldrh.u16")):
         operands, text = formals(d=q, a=m), f"{text} {{d}}, [{{a}}, {{o}}]"
         yield Row(f"vldr{name}.i8.apart", 16, four, operands, text, align=align, apart="a", inner=(4,), dense=True)
+    text, pairs = "vldrw.u32 {d}, [{a}, {o}]", "d[8 * l + 4 * m + h] = a[l + m + h]"
+    yield Row("vldrw.i8.apart.2", 16, pairs, formals(d=q, a=m), text, align=4, apart="a", inner=(2, 4), dense=True)
     for dtype, inner in (("i8", 4), ("i16", 2)):
         meaning, operands = f"d[l + m] = a[{inner} * l + m]", formals(d=f"{dtype} m", a=f"{dtype} q")
         name, text, lanes = f"vstrw.{dtype}.apart", "vstrw.32 {a}, [{d}, {o}]", 4 * inner

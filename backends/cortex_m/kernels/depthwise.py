@@ -23,6 +23,7 @@ from tosaic.backends.cortex_m.kernels.mve_match import (
     workload,
 )
 from tosaic.backends.cortex_m.kernels.sketch_constants import constants_of, epilogue_of
+from tosaic.backends.cortex_m.kernels.space_to_depth_sketch import space_to_depth_sketch
 from tosaic.backends.cortex_m.kernels.spatial_tile_sketch import spatial_tile_sketch
 from tosaic.backends.cortex_m.kernels.vector_depthwise_sketch import byte_depthwise
 from tosaic.backends.cortex_m.kernels.vector_sketch import vector_sketches
@@ -35,7 +36,7 @@ from tosaic.support.functions import computing_ops
 from tosaic.support.mlir import ir
 from tosaic.tuner.space import Variant
 
-_GUESSED = ("spatial_tiles", "lined")
+_GUESSED = ("spatial_tiles", "space_to_depth", "lined")
 """Variants whose guesses are compared."""
 _WORTH = 1.5
 """Times the least guess, up to which another sketch is looked at."""
@@ -87,6 +88,8 @@ class Depthwise(ProgramFamily):
             # The one channel of a CONV2D.
             return found | vector_sketches(geometry.flattened, multiples, epilogue, constants, "i8")
         if multiples == 1:
+            if (space_to_depth := space_to_depth_sketch(geometry, epilogue, constants)) is not None:
+                found["space_to_depth"] = space_to_depth
             found["lined"] = byte_depthwise(geometry, epilogue, constants)
         return {**found, VARIANT: self.sketch(workload)}
 

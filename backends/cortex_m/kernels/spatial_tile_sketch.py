@@ -107,11 +107,7 @@ class SpatialTileSketch:
             raise RefusedError(f"spatial tiles of {t.extent} do not move by {g.stride}")
         if t.extent[0] % FOUR == 1 or (t.across == 1 and not t.shared):
             raise RefusedError(f"strips of {t.extent[0]} rows, or one result at a time, are not made")
-        if t.part < t.across or g.rows < t.rows or t.tiles > _MOST_TILES:
-            raise RefusedError(f"{t.part} results in {g.rows} rows are no tiles of {t.rows} by {t.across}")
-        bytes_ = result.element == "i8" and not result.clamped and not result.table
-        if t.paired and not (bytes_ and t.part >= t.iteration and t.rows * t.across == FOUR and not t.large):
-            raise RefusedError("no two fours of results become bytes together")
+        check_fours(t)
         if t.slides and not (
             t.paired
             and t.deep
@@ -137,13 +133,35 @@ class SpatialTileSketch:
 
     def cost(self, knobs: Knobs) -> float:
         t, g = self.numbers(knobs), self.geometry
+        strips, blocks = -(-g.rows // t.rows), g.channels // t.block
+        parts = (t.multiples if t.several else 1) * g.columns // t.part
+        return g.batch * blocks * strips * (parts * (_iteration(t) * t.iterations + _ENTRY) + self.copied(t))
+
+    def copied(self, t: SpatialTiles) -> float:
+        """About the cycles of the copy of a strip."""
         vectors = t.inside * t.block / LANES
         if t.apart:
             vectors = t.inside * StripCopy(t, 0).iterations * t.packed
-        copies = t.groups * (vectors * (_COPY + 2 / t.packed) + _PIXEL * StripCopy(t, 0).entered)
-        strips, blocks = -(-g.rows // t.rows), g.channels // t.block
-        parts = (t.multiples if t.several else 1) * g.columns // t.part
-        return g.batch * blocks * strips * (parts * (_iteration(t) * t.iterations + _ENTRY) + copies)
+        return t.groups * copy_cycles(vectors, t.packed, StripCopy(t, 0).entered)
+
+
+def check_fours(t: SpatialTiles) -> None:
+    """Refuse what computes no fours of results, or no two of them together where it should.
+
+    Raises:
+        RefusedError: it does not.
+    """
+    if t.part < t.across or t.geometry.rows < t.rows or t.tiles > _MOST_TILES:
+        raise RefusedError(f"{t.part} results in {t.geometry.rows} rows are no tiles of {t.rows} by {t.across}")
+    bytes_ = t.result.element == "i8" and not t.result.clamped and not t.result.table
+    if t.paired and not (bytes_ and t.part >= t.iteration and t.rows * t.across == FOUR and not t.large):
+        raise RefusedError("no two fours of results become bytes together")
+
+
+def copy_cycles(vectors: float, packed: int, entered: int) -> float:
+    """About the cycles of copies of so many vectors of four words, `packed` in an iteration of a loop, which is entered
+    so many times."""
+    return vectors * (_COPY + 2 / packed) + _PIXEL * entered
 
 
 def _iteration(t: SpatialTiles) -> float:

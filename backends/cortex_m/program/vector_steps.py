@@ -225,8 +225,8 @@ def distances(step: VectorStep) -> Distances | None:
     bits, apart = 8 * REGISTERS["q"] // row.lanes, step.instr.stride * width
     inner = tuple((lanes, stride * width) for lanes, stride in zip(row.inner, step.instr.inner, strict=True))
     if row.dense:
-        bits, together = 8 * row.align, row.inner[0] * width // row.align
-        inner = ((together, row.align),) if together > 1 else ()
+        bits, together = 8 * row.align, row.inner[-1] * width // row.align
+        inner = (*inner[:-1], *([(together, row.align)] if together > 1 else []))
     return Distances(bits, apart, inner, step.beyond)
 
 

@@ -31,16 +31,16 @@ FAMILY = Depthwise()
 SQUARE = (1, 1, 1, 1)
 
 
-def legal(layer: mve_layers.Layer, **chosen: object) -> Iterator[Schedule]:
+def legal(layer: mve_layers.Layer, variant: str = "spatial_tiles", **chosen: object) -> Iterator[Schedule]:
     """The schedules of a layer with some choices given, as far as they are legal, in a random order."""
-    what = FAMILY.vector_sketches(layer.workload(FAMILY))["spatial_tiles"]
+    what = FAMILY.vector_sketches(layer.workload(FAMILY))[variant]
     drawn = list(assignments(what.knobs(CORTEX_M55)))
     random.Random(2).shuffle(drawn)
     for each in drawn:
         if all(each[name] == choice for name, choice in chosen.items()):
             with suppress(RefusedError):
                 built(what, assigned(each), CORTEX_M55)
-                yield Schedule.of("spatial_tiles", **each)
+                yield Schedule.of(variant, **each)
 
 
 def test_random_layers_and_schedules_are_exact(tmp_path):
@@ -328,6 +328,83 @@ def test_steps_tree_and_c_of_one_schedule_stay_what_they_are():
     steps = "".join(f"{step}\n" for step in kernel.steps)
     about = f"{kernel.cycles} cycles, {kernel.scratch} bytes of working memory\n"
     assert_golden_text("program_spatial_tiles.txt", f"{steps}\n{listing(kernel.program)}\n{about}\n{kernel.text}")
+
+
+@pytest.mark.parametrize(
+    ("shape", "kernel", "options"),
+    [
+        ((1, 8, 8, 32), (3, 3), {"pad": (1, 0, 1, 0)}),
+        ((2, 12, 16, 16), (3, 3), {"pad": (0, 1, 0, 1), "shifts": (31, 31)}),
+        ((1, 17, 24, 48), (3, 3), {"pad": (0, 0, 1, 0), "shifts": (37, 40)}),
+        ((1, 9, 20, 16), (3, 2), {"pad": (1, 1, 0, 0), "clamp": (-90, 80), "shifts": (34, 44)}),
+        ((1, 8, 10, 16), (4, 4), {"pad": (2, 0, 0, 2), "table": True}),
+        ((1, 8, 8, 32), (2, 3), {"pad": (0, 0, 1, 0), "element": "i32", "shifts": (30, 33)}),
+    ],
+    ids=str,
+)
+def test_windows_of_an_image_from_space_to_depth_are_exact(tmp_path, shape, kernel, options):
+    layer = mve_layers.depthwise(np.random.default_rng(31), shape, kernel, stride=(2, 2), **options)
+    what = FAMILY.vector_sketches(layer.workload(FAMILY))["space_to_depth"]
+    found = {height: next(legal(layer, "space_to_depth", height=height)) for height in what.knobs(CORTEX_M55)["height"]}
+    assert len(found) >= 1
+    cases = [layer.case(FAMILY, each) for each in found.values()]
+    for outcome in run_cases(cases, tmp_path):
+        assert outcome.exact, outcome
+
+
+def test_words_of_two_rows_and_two_columns_that_lie_elsewhere_are_found_out(tmp_path):
+    layer = mve_layers.depthwise(
+        np.random.default_rng(32), (1, 8, 16, 16), (3, 3), stride=(2, 2), pad=(1, 0, 1, 0), shifts=(37, 40)
+    )
+    (schedule, *_) = legal(layer, "space_to_depth", height=4, part=8, block=16, paired=1)
+    found = layer.case(FAMILY, schedule)
+    wrong, count = re.subn(r"(apart__32_\d+_2_64\b[^;]*= \{0, 0, 0, 0), 64", r"\1, 68", found.source.text)
+    assert count == 1
+    wrong = wrong.replace(found.source.symbol, "wrong")
+    planted = replace(found, source=replace(found.source, text=wrong, symbol="wrong"))
+    assert [outcome.exact for outcome in run_cases([found, planted], tmp_path)] == [True, False]
+
+
+def test_the_guess_copies_a_large_image_from_space_to_depth_where_there_is_memory():
+    layer = mve_layers.depthwise(
+        np.random.default_rng(33), (1, 28, 28, 32), (3, 3), stride=(2, 2), pad=(1, 0, 1, 0), shifts=(37, 40)
+    )
+
+    def guess(most: int | None) -> tuple[str, dict[str, object]]:
+        variant, *_ = Depthwise(site=Site(most_scratch=most)).variants(layer.workload(FAMILY), CORTEX_M55)
+        return variant.name, variant.first()
+
+    name, roomy = guess(1 << 15)
+    assert (name, roomy["height"]) == ("space_to_depth", 14)
+    name, lean = guess(1 << 12)
+    assert (name, lean["height"]) == ("space_to_depth", 2)
+    assert guess(1 << 11)[0] == "spatial_tiles"
+
+
+@pytest.mark.parametrize(
+    ("shape", "kernel", "options"),
+    [
+        ((1, 8, 8, 16), (3, 3), {"pad": SQUARE}),
+        ((1, 8, 9, 16), (2, 3), {"stride": (2, 2)}),
+        ((1, 8, 8, 16), (5, 5), {"stride": (2, 2), "pad": (2, 1, 2, 1)}),
+        ((1, 8, 8, 16), (4, 4), {"stride": (2, 2), "pad": (1, 1, 1, 1)}),
+        ((1, 13, 14, 16), (2, 2), {"stride": (2, 2), "pad": (0, 0, 0, 1), "dilation": (2, 2)}),
+        ((1, 8, 8, 16), (3, 3), {"stride": (2, 2), "pad": (1, 0, 1, 0), "multiples": 2}),
+    ],
+    ids=str,
+)
+def test_windows_that_lie_in_no_words_of_two_rows_and_columns_have_other_sketches(shape, kernel, options):
+    layer = mve_layers.depthwise(np.random.default_rng(34), shape, kernel, **options)
+    assert "space_to_depth" not in FAMILY.vector_sketches(layer.workload(FAMILY))
+
+
+def test_steps_tree_and_c_of_a_copy_from_space_to_depth_stay_what_they_are():
+    layer = mve_layers.depthwise(np.random.default_rng(0), (1, 8, 8, 16), (3, 3), stride=(2, 2), pad=(1, 0, 1, 0))
+    what = FAMILY.vector_sketches(layer.workload(FAMILY))["space_to_depth"]
+    kernel = built(what, assigned({"height": 2, "part": 4, "block": 16, "paired": 0}), CORTEX_M55)
+    steps = "".join(f"{step}\n" for step in kernel.steps)
+    about = f"{kernel.cycles} cycles, {kernel.scratch} bytes of working memory\n"
+    assert_golden_text("program_space_to_depth.txt", f"{steps}\n{listing(kernel.program)}\n{about}\n{kernel.text}")
 
 
 def test_legal_schedules_print_different_code():

@@ -227,7 +227,7 @@ class _Match:
         wide = row.align if row.dense else REGISTERS["q"] // row.lanes
         strides = (self.stride, *self.inner)
         far = sum((extent - 1) * stride for extent, stride in zip(extents, strides, strict=False))
-        if row.dense and self.inner != (1,):
+        if row.dense and self.inner[-1:] != (1,):
             return False
         inside = [lanes * stride for lanes, stride in zip(row.inner, self.inner, strict=True)] or [1]
         alike = list(strides[: len(inside)]) == inside

@@ -29,6 +29,7 @@ class SpatialTiles:
         paired: whether two fours of results become bytes, and are stored, as one vector.
         slides: whether a spatial tile serves all windows of a part that it lies in, each `PAIR` columns from the next,
             and products stand in the order of spatial tiles.
+        height: rows of results that are computed from one copy, but for those that share a spatial tile.
     """
 
     geometry: Geometry
@@ -42,6 +43,7 @@ class SpatialTiles:
     block: int
     paired: bool = False
     slides: bool = False
+    height: int = 1
 
     @property
     def channel(self) -> str:

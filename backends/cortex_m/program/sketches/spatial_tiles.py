@@ -18,11 +18,11 @@ from tosaic.backends.cortex_m.program.sketches.tiles import hardware_loop
 
 def spatially_tiled(t: SpatialTiles) -> Iterator[str]:
     """The steps of a schedule."""
-    yield from _values(t)
-    yield from _tiles(t)
+    yield from rescaled(t)
+    yield from tile_loops(t)
     yield from _strips(t)
     yield from _deep_sums(t) if t.deep else _large_sums(t) if t.large else _sums(t)
-    yield from _epilogue(t)
+    yield from epilogue(t)
     copies = [StripCopy(t, group) for group in range(t.groups)]
     if t.groups > 1:
         yield from _grouped(t)
@@ -37,6 +37,11 @@ def spatially_tiled(t: SpatialTiles) -> Iterator[str]:
         yield f"skip({t.tile}, S{', S_1' * t.paired})"
     for copy in copies:
         yield from copy.hardware_loop()
+    yield from tiles_as_blocks(t)
+
+
+def tiles_as_blocks(t: SpatialTiles) -> Iterator[str]:
+    """The steps that make the loop over channels the hardware loop, and a part of an iteration run ahead."""
     if t.short_of_registers:
         yield from ("select(x, mve)", *([f"hardware_loop({t.channel})"] if t.iterations > 1 else []), "block(x)")
     else:
@@ -45,7 +50,7 @@ def spatially_tiled(t: SpatialTiles) -> Iterator[str]:
         yield f"hoist({t.channel}, {t.pairs})" if t.slides else f"pipeline({t.channel}, {t.first})"
 
 
-def _values(t: SpatialTiles) -> Iterator[str]:
+def rescaled(t: SpatialTiles) -> Iterator[str]:
     """How results are computed."""
     form = "nearest" if t.result.form == "rounded" else t.result.form
     if t.paired:
@@ -58,7 +63,7 @@ def _values(t: SpatialTiles) -> Iterator[str]:
     yield "postpone(S)"
 
 
-def _tiles(t: SpatialTiles) -> Iterator[str]:
+def tile_loops(t: SpatialTiles) -> Iterator[str]:
     """Loops over strips, parts of a row, channels, and the four results of a tile."""
     g, n = t.geometry, t.channel
     several = ["m"] if t.several else []
@@ -67,6 +72,8 @@ def _tiles(t: SpatialTiles) -> Iterator[str]:
         yield f"split(n, nn, {t.block})"
     yield from (f"reorder({n}, {m})" for m in several)
     yield from (f"reorder({loop}, y)" for loop in (n, *several))
+    if t.height > 1:
+        yield f"split(y, yi, {t.height})"
     if t.rows > 1:
         yield f"split(y, yi, {t.rows}{', early' * (g.rows % t.rows > 0)})"
         yield from (f"reorder(yi, {loop})" for loop in (*several, n, "x"))
@@ -175,7 +182,7 @@ def _laid_out(t: SpatialTiles) -> Iterator[str]:
         yield "merge_dims(w, 0)"
 
 
-def _epilogue(t: SpatialTiles) -> Iterator[str]:
+def epilogue(t: SpatialTiles) -> Iterator[str]:
     """From four sums to results, which lie apart."""
     lanes = t.lanes[-1]
     if t.slides:

@@ -212,7 +212,8 @@ def _is_in_memory(row: Row) -> bool:
 
 def _inner(row: Row, *, apart: bool) -> tuple[int, ...]:
     """Elements between lanes of inner levels."""
-    return INNER[: len(row.inner)] if apart and not row.dense else (1,) * len(row.inner)
+    found = INNER[: len(row.inner)] if apart else (1,) * len(row.inner)
+    return (*found[:-1], 1) if row.dense else found
 
 
 def _leaves_lanes(row: Row) -> bool:

@@ -79,6 +79,7 @@ def test_each_sketch_has_a_schedule_on_each_core(shipped):
         "stepped",
         "outer",
         "spatial_tiles",
+        "space_to_depth",
         "lined",
         "lined floats",
         "lined bytes",
