@@ -173,7 +173,7 @@ def _iteration(t: SpatialTiles) -> float:
     if t.slides:
         spatial_tiles, back = t.passes * (t.part // t.passes + several - 1), t.passes
     moved = spatial_tiles * (t.rows - 1) if t.deep or t.moves else 0
-    epilogue = (_PAIRED - t.result.fits / 2 if t.paired else _TILE) + _SCALED[t.result.form]
+    epilogue = (_PAIRED - (t.result.fits + t.factor_lanes) / 2 if t.paired else _TILE) + _SCALED[t.result.form]
     epilogue += _LOOKED_UP * t.result.table + t.sparing * (1 + len(t.result.scale))
     weights = several * (_SHARED if t.shared and not (t.deep or t.large) else 1)
     gathered = spatial_tiles * (_ALONE if t.shared and not t.moves else _TOGETHER)

@@ -64,7 +64,7 @@ BUFFERS: Mapping[str, Callable[[Buffer], bool]] = {
     "computed": lambda b: b.memory == "scratch" or b.in_registers,
     "constant": lambda b: b.memory == "const" and bool(b.shape),
     "own": lambda b: b.memory == "scratch" and bool(b.shape),
-    "lone": lambda b: not b.shape,
+    "numbers": lambda b: not b.shape or b.memory in ("const", "r"),
 }
 """What a buffer must be to stand for an argument of each kind."""
 

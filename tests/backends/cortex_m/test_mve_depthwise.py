@@ -370,15 +370,14 @@ def test_the_guess_copies_a_large_image_from_space_to_depth_where_there_is_memor
         np.random.default_rng(33), (1, 28, 28, 32), (3, 3), stride=(2, 2), pad=(1, 0, 1, 0), shifts=(37, 40)
     )
 
-    def guess(most: int | None) -> tuple[str, dict[str, object]]:
-        variant, *_ = Depthwise(site=Site(most_scratch=most)).variants(layer.workload(FAMILY), CORTEX_M55)
-        return variant.name, variant.first()
+    def guess(most: int) -> Schedule:
+        variants = Depthwise(site=Site(most_scratch=most)).variants(layer.workload(FAMILY), CORTEX_M55)
+        return Space(tuple(variants)).default()
 
-    name, roomy = guess(1 << 15)
-    assert (name, roomy["height"]) == ("space_to_depth", 14)
-    name, lean = guess(1 << 12)
-    assert (name, lean["height"]) == ("space_to_depth", 2)
-    assert guess(1 << 11)[0] == "spatial_tiles"
+    roomy, lean = guess(1 << 15), guess(1 << 12)
+    assert (roomy.variant, roomy["height"]) == ("space_to_depth", 14)
+    assert (lean.variant, lean["height"]) == ("space_to_depth", 2)
+    assert guess(1 << 11).variant == "spatial_tiles"
 
 
 @pytest.mark.parametrize(

@@ -15,13 +15,15 @@ from tosaic.backends.firmware.placing import live_bytes
 from tosaic.backends.firmware.program import KernelCall
 from tosaic.compiler.fitting.reuse import ConstantReuse, Kept
 from tosaic.compiler.fitting.tasks import SegmentTasks
-from tosaic.compiler.fitting.ways import Segment, Ways
+from tosaic.compiler.fitting.ways import ROOM, Segment, Ways
 from tosaic.compiler.tuning import Tuner
 from tosaic.support.errors import Error
 from tosaic.tuner.measurement import Objective
 
 _CYCLES_OF_CALL, _CYCLES_OF_BYTE = 120, 0.3
 """What a call of a strip's kernel costs beyond its work, and a byte that slides."""
+_COST_OF_LITTLE = 1 / 50
+"""What of its work a kernel costs more that is held to little working memory, about."""
 _CODE = 1024
 """Bytes of a kernel's code, about."""
 _LONG_WAIT = 0.5
@@ -186,6 +188,7 @@ class Prices:
         own = {number for number, _ in self._ways.own_calls(segment)}
         scratch = least_bytes(plan, [segment.lean * (number in own) for number in range(len(plan.units))])
         cost = sum(self._costs_of_work[call] * share for call, share in self._ways.shares(segment))
+        cost *= 1 + _COST_OF_LITTLE * (0 < segment.lean < ROOM)
         calls = [sum(counts.values()) for counts in plan.calls]
         cost += _CYCLES_OF_CALL * sum(calls) + _CYCLES_OF_BYTE * plan.moved
         sources = self._ways.own_sources(segment)

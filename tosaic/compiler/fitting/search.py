@@ -8,16 +8,15 @@ from typing import NamedTuple
 
 from tosaic.compiler.fitting.costs import Price, Prices
 from tosaic.compiler.fitting.reuse import Kept
-from tosaic.compiler.fitting.ways import Segment, Ways
+from tosaic.compiler.fitting.ways import ROOM, Segment, Ways
 
 _NEAR = 1.01
 _ESTIMATED = 9 / 8
 """What an estimate of bytes may be of them, about."""
-_ROOM, _LEAN, _LEANEST = 20_480, 2048, 128
-"""Bytes of working memory that kernels of strips are held to where there is room; that they, and others where memory is
-short, are held to; and the least."""
-_ROOMY = ((_ROOM, 0), (_LEAN, 0), (_LEANEST, 0))
-_THRIFTY = ((_ROOM, 0), (_LEAN, 0), (_LEAN, 1), (_LEAN, 2), (_LEANEST, 2))
+_LEAN, _LEANEST = 2048, 128
+"""Bytes of working memory that kernels are held to where memory is short; and the least."""
+_ROOMY = ((ROOM, 0), (_LEAN, 0), (_LEANEST, 0))
+_THRIFTY = ((ROOM, 0), (_LEAN, 0), (_LEAN, 1), (_LEAN, 2), (_LEANEST, 2))
 """Bytes of working memory and thrift of streams, in turn until something fits; the latter where memory is short."""
 _PARTS = (2, 3, 4)
 """Into which images are cut then."""

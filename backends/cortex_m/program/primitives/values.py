@@ -14,6 +14,7 @@ from tosaic.backends.cortex_m.program.rewriting import (
     mapped,
     seq,
     stands_in,
+    touches,
     with_accesses,
     without_unread,
     written_by,
@@ -28,11 +29,13 @@ from tosaic.backends.cortex_m.program.tree import (
     Assign,
     Buffer,
     For,
+    Let,
     Op,
     Program,
     RefusedError,
     Statement,
     Value,
+    walk,
 )
 
 
@@ -96,25 +99,32 @@ class Rewrite(Primitive):
 class Spread(Primitive):
     """`spread(zl, n, ql, q, i8, ni)`: before each iteration of loop `n` a number is written to all lanes of a register.
     Loop `ni` in it, of so many iterations, reads its own lane.
+
+    Of a buffer of several numbers, loop `ni` reads one, which stays in an iteration of `n`.
     """
 
     name = "spread"
-    takes = ("lone", "loop", "name", "memory", "dtype", "plain")
+    takes = ("numbers", "loop", "name", "memory", "dtype", "plain")
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         name, var, new, memory, dtype, lanes = map(str, arguments)
         b, loop, inner = program.buffer(name), program.loop(var), plain(program.loop(lanes))
         fresh(program, new, f"{new}0")
         alike = dtype in BYTES and (dtype == "f32") == (b.dtype == "f32")
-        if b.shape or memory not in REGISTERS or not alike or name in written_by(loop.body):
+        if memory not in REGISTERS or not alike or name in written_by(loop.body):
             raise RefusedError(f"{name} is no number that stays in `{var}` and fills registers `{memory}`")
         buffer = in_whole_registers(Buffer(new, dtype, (inner.extent,), memory))
         if not stands_in(inner, loop.body) or inner.step != 1:
             raise RefusedError(f"`{lanes}` does not count lanes in `{var}`")
-        lane = Access(new, (Affine.of(lanes),))
-        changed = with_accesses(inner, lambda a: lane if a.buffer == name else a)
-        if changed is inner:
+        read = {access for _, access in touches(inner) if access.buffer == name}
+        if not read:
             raise RefusedError(f"`{lanes}` does not read {name}")
-        filled = For(f"{new}0", inner.extent, Assign(Access(new, (Affine.of(f"{new}0"),)), Access(name)))
+        number = read.pop()
+        counted = {s.var for s in walk(loop.body) if isinstance(s, For | Let)}
+        if read or any(counted & affine.names for affine in number.index):
+            raise RefusedError(f"`{lanes}` reads more of {name} than one number that stays in `{var}`")
+        lane = Access(new, (Affine.of(lanes),))
+        changed = with_accesses(inner, lambda a: lane if a == number else a)
+        filled = For(f"{new}0", inner.extent, Assign(Access(new, (Affine.of(f"{new}0"),)), number))
         body = Alloc(buffer, seq(filled, exchanged(loop.body, inner, changed)))
         return with_loop(program, loop, replace(loop, body=body))

@@ -107,6 +107,11 @@ class SpatialTiles:
         return self.deep and (self.many or (self.slides and self.result.form != "rounded"))
 
     @property
+    def factor_lanes(self) -> bool:
+        """Whether multipliers are in all lanes of a vector, so that scaled sums have the zero point."""
+        return self.paired and not self.shared and self.result.form == "rounded"
+
+    @property
     def spread(self) -> Iterator[str]:
         """The numbers that are in all lanes of a vector: the zero point, too, where a table leaves no register."""
         yield from ("zero",) if self.short_of_registers and self.result.table else ()

@@ -52,9 +52,10 @@ def tiles_as_blocks(t: SpatialTiles) -> Iterator[str]:
 
 def rescaled(t: SpatialTiles) -> Iterator[str]:
     """How results are computed."""
-    form = "nearest" if t.result.form == "rounded" else t.result.form
+    form = "nearest" if t.result.form == "rounded" and not t.factor_lanes else t.result.form
     if t.paired:
-        yield from ("rewrite(out, narrow)", *(["fit(out)"] if t.result.fits else []))
+        yield f"rewrite(out, {'halves' if t.factor_lanes else 'narrow'})"
+        yield from ["fit(out)"] if t.result.fits else []
     yield f"rewrite(out, {form})"
     if not t.paired and t.result.element == "i8":
         yield f"rewrite(out, {'bounded' if t.result.clamped else 'lanes'})"
@@ -200,10 +201,12 @@ def epilogue(t: SpatialTiles) -> Iterator[str]:
             yield "place(o, q)"
     yield from ("merge_dims(S)", "place(S, r)")
     factors, iteration = len(t.result.factors), t.four if t.sparing else t.channel
+    if t.factor_lanes:
+        yield f"spread(whole, {iteration}, qwhole, q, i32, {lanes})"
     yield from (f"interleave(f, {', '.join(t.result.factors)})", f"stage(f, {iteration}, k, r)")
     if factors > 2 and not t.sparing:
         yield "split(k0, kp, 2)" if factors == 4 else "cut(k0, 2)"
-    zero = "zero_half" if t.paired else "zero"
+    zero = "zero_half" if t.paired and not t.factor_lanes else "zero"
     numbers = [*([zero] if t.result.element == "i8" else []), *t.result.bounds]
     yield from (f"stage({number}, y, {number}_r, r)" for number in numbers)
     where = "x" if t.short_of_registers else t.tile
@@ -217,21 +220,24 @@ def epilogue(t: SpatialTiles) -> Iterator[str]:
 
 
 def _pairs(t: SpatialTiles) -> Iterator[str]:
-    """Halves of two fours of results, those of each pixel side by side: `E`, and `F` with the zero point. These become
-    bytes together, `B`, each with room behind it."""
-    lanes = len(t.lanes)
-    for source, op, new in (("out", "sat16", "F"), ("F", "low_half" if t.result.fits else "sat16", "E")):
-        yield from (f"part({source}, {op}, xh, {new}, scratch, i16)", f"expand({new}, xh)", "distribute(xh)")
+    """Halves of two fours of results, those of each pixel side by side: `E`, and `F` with the zero point where factors
+    are no vectors. These become bytes together, `B`, each with room behind it."""
+    lanes, half = len(t.lanes), "low_half" if t.result.fits else "sat16"
+    halves = "E" if t.factor_lanes else "FE"
+    for source, name in zip(("out", *halves), halves, strict=False):
+        yield f"part({source}, {half if name == 'E' else 'sat16'}, xh, {name}, scratch, i16)"
+        yield from (f"expand({name}, xh)", "distribute(xh)")
     yield f"part(out, sat8, {t.tile}, B, scratch, i8)"
-    yield from (f"reorder(xhc, F{i})" for i in range(lanes))
+    if not t.factor_lanes:
+        yield from (f"reorder(xhc, F{i})" for i in range(lanes))
     yield from (f"reorder(B0, B{i + 1})" for i in range(lanes))
     yield from (f"reorder(xhb, {lane})" for lane in t.lanes)
-    for name in "EFB":
+    for name in f"{halves}B":
         yield from (f"reorder_dims({name}, d1{'2' * (lanes > 1)}0)", *[f"merge_dims({name}, 0)"] * lanes)
     if lanes > 1:
-        yield from ("fuse(E0, E1)", "fuse(F0, F1)", "fuse(B1, B2)")
-    yield from ("space(B, 2)", f"fuse(F{lanes - 1}, xhc)", f"fuse(B{lanes}, B0)")
-    yield from (f"place({name}, q)" for name in "EFB")
+        yield from (*(f"fuse({name}0, {name}1)" for name in halves), "fuse(B1, B2)")
+    yield from ("space(B, 2)", *[f"fuse(F{lanes - 1}, xhc)"] * (not t.factor_lanes), f"fuse(B{lanes}, B0)")
+    yield from (f"place({name}, q)" for name in f"{halves}B")
 
 
 def _grouped(t: SpatialTiles) -> Iterator[str]:
