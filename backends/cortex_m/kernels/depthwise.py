@@ -36,7 +36,9 @@ from tosaic.support.functions import computing_ops
 from tosaic.support.mlir import ir
 from tosaic.tuner.space import Variant
 
-_GUESSED = ("spatial_tiles", "space_to_depth", "lined")
+_ROOMY = "space_to_depth"
+"""The variant that trades working memory for cycles."""
+_GUESSED = ("spatial_tiles", _ROOMY, "lined")
 """Variants whose guesses are compared."""
 _WORTH = 1.5
 """Times the least guess, up to which another sketch is looked at."""
@@ -89,7 +91,7 @@ class Depthwise(ProgramFamily):
             return found | vector_sketches(geometry.flattened, multiples, epilogue, constants, "i8")
         if multiples == 1:
             if (space_to_depth := space_to_depth_sketch(geometry, epilogue, constants)) is not None:
-                found["space_to_depth"] = space_to_depth
+                found[_ROOMY] = space_to_depth
             found["lined"] = byte_depthwise(geometry, epilogue, constants)
         return {**found, VARIANT: self.sketch(workload)}
 
@@ -97,7 +99,9 @@ class Depthwise(ProgramFamily):
         found = self._sketches(workload, core)
         if not core.mve or VARIANT not in found:
             return cheapest_first(found, core, self.site)
-        vectors = {name: what for name, what in found.items() if name != VARIANT}
+        # What is chosen where no bound is known yet bounds the working memory of all kernels.
+        out = {VARIANT, _ROOMY} if self.site.most_scratch is None else {VARIANT}
+        vectors = {name: what for name, what in found.items() if name not in out}
         least = {name: _least(what, core) for name, what in vectors.items() if name in _GUESSED}
         worth = {name: vectors[name] for name, cost in least.items() if cost <= _WORTH * min(least.values())}
         variants = cheapest_first(worth, core, self.site) or cheapest_first(vectors, core, self.site)
