@@ -17,7 +17,7 @@ _HEIGHTS = (1, 2, 4, 8, 16)
 """Rows of the last result in a step."""
 _LONGEST = 24
 """Calls in a stream."""
-ROOM = 20_480
+ROOM = 14_336
 """Bytes of working memory that kernels of strips are held to where there is room."""
 _SMALL_PARAMS = 4096
 _SLACK = 3
