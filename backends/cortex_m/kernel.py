@@ -13,6 +13,7 @@ from typing import ClassVar, Literal, NamedTuple
 import numpy as np
 
 from tosaic.backends.cortex_m.footprint import Place, Walk, lines_moved, words_moved
+from tosaic.backends.cortex_m.program.places import Overlap
 from tosaic.backends.cortex_m.program.schedule import Step
 from tosaic.backends.cortex_m.program.tree import Program
 from tosaic.backends.simulators.memory_model import fill_cycles, word_of, write_cycles
@@ -20,19 +21,6 @@ from tosaic.backends.target import Cache, Core, Memory, Pipeline
 from tosaic.support.mlir import ir
 from tosaic.support.registry import Registry
 from tosaic.tuner.space import Schedule, Variant
-
-
-class Overlap(NamedTuple):
-    """An input and an output, by number, that may share memory.
-
-    Args:
-        lead: the output begins at least so many bytes before the input, so that what it overwrites has been read by
-            then; None where both begin together.
-    """
-
-    input: int
-    output: int
-    lead: int | None = None
 
 
 class Fed(NamedTuple):

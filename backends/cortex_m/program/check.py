@@ -10,7 +10,7 @@ from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.calls import check_call
 from tosaic.backends.cortex_m.program.copied_rows import copied_row
 from tosaic.backends.cortex_m.program.holding import in_class
-from tosaic.backends.cortex_m.program.legal import bounds_of
+from tosaic.backends.cortex_m.program.legal import Use, bounds_of, uses
 from tosaic.backends.cortex_m.program.names import is_free
 from tosaic.backends.cortex_m.program.rewriting import (
     loops_of,
@@ -63,15 +63,19 @@ def check(program: Program, core: Core) -> None:
             raise RefusedError(f"a {core.name} has no registers `{b.memory}`, where {b.name} lies")
         if b.in_registers and not in_class(b.dtype, b.memory):
             raise RefusedError(f"registers `{b.memory}`, where {b.name} lies, hold no {b.dtype}")
+        if b.at is not None and (b.memory, b.dtype) != ("scratch", "i8"):
+            raise RefusedError(f"{b.name} is no bytes of working memory, whose places may be told")
     _named(program)
     _in_scope(program.body, {b.name for b in program.arguments})
     for s, around in under(program.body):
         match s:
             case For(kind="words"):
                 copied_row(s, program.buffers)
+                _meeting_apart(program, s, around)
             case For() if s.kind in BLOCKS:
                 _instructions_only(s)
                 _memory_apart(program, s)
+                _meeting_apart(program, s, around)
             case Alloc() if s.buffer.memory == "q" and not any(isinstance(f, For) and f.kind in BLOCKS for f in around):
                 raise RefusedError(f"{s.buffer.name} lies in vectors outside of a block")
             case Assign() | Reduce() | Let():
@@ -150,6 +154,43 @@ def _memory_apart(program: Program, block: For) -> None:
             raise RefusedError(f"the block `{block.var}` reads what it writes to {name}")
 
 
+def _meeting_apart(program: Program, loop: For, around: Sequence[Around]) -> None:
+    """Guard: where buffers lie over each other, an iteration that moves much at once reads no byte that it, or one
+    before, writes."""
+    found = [use for use in uses(loop) if _told(program, use)]
+    read, written = ([use for use in found if (use.how == "read") == is_read] for is_read in (True, False))
+    for use, other in itertools.product(read, written):
+        if _told(program, use) != _told(program, other):
+            continue
+        (start, pace, inner, whole), (to, its_pace, its_inner, its_whole) = (
+            _bytes_of(program, each) for each in (use, other)
+        )
+        low, high = bounds_of(start - to, around)
+        ahead = pace == its_pace > 0 and low + inner[0] > its_inner[1]
+        if not (ahead or low + whole[0] > its_whole[1] or high + whole[1] < its_whole[0]):
+            raise RefusedError(f"`{loop.var}` reads of {use.access.buffer} what it writes to {other.access.buffer}")
+
+
+def _told(program: Program, use: Use) -> str:
+    """What a buffer is a part of by what is told: working memory, or what an input and an output share."""
+    b = program.buffers[use.access.buffer]
+    if b.at is not None:
+        return "scratch"
+    inputs, outputs = ([x.name for x in program.arguments if x.memory == memory] for memory in ("in", "out"))
+    shared = (each for each in program.over or () if each.lead is None)
+    return next((str(each) for each in shared if b.name in (inputs[each.input], outputs[each.output])), "")
+
+
+def _bytes_of(program: Program, use: Use) -> tuple[Affine, int, tuple[int, int], tuple[int, int]]:
+    """Of bytes whose place is told, where a use begins, by how many an iteration of the outer loop moves it on, and
+    what its inner loops, and all of them, add to it at least and at most."""
+    b, (own, *inside), last = program.buffers[use.access.buffer], use.loops, {f.var: f.last for f in use.loops}
+    where = b.address(use.access.index) + (b.at or 0)
+    inner, whole = (Affine(tuple(t for t in where.terms if t[0] in {f.var for f in loops})).bounds(last)
+                    for loops in (inside, use.loops))  # fmt: skip
+    return where.at(dict.fromkeys(last, 0)), where[own.var], inner, whole
+
+
 def _brings_back(block: For, b: Buffer) -> bool:
     """Whether a block loads registers from a buffer, once each, and at last stores each to where it was loaded."""
     if block.kind == "hardware_loop" or any(isinstance(s, For) and s.kind == "hardware_loop" for s in walk(block.body)):
@@ -185,7 +226,7 @@ def _whole(program: Program, access: Access) -> None:
 def _windows_inside(program: Program, instr: Instr, around: Sequence[Around]) -> None:
     for formal, operand in zip(instr.row.formals, instr.operands, strict=True):
         b = program.buffers[operand.buffer]
-        slack = SLACK // BYTES[b.dtype] if b.memory == "scratch" else 0
+        slack = SLACK // BYTES[b.dtype] if b.memory == "scratch" and b.at is None else 0
         start, inner = b.address(operand.index), window_bounds(instr, formal.name)
         low, high = _reached(b, operand, start, around, inner)
         if low < 0 or high >= b.size + slack:

@@ -91,9 +91,16 @@ def meaning_of_kernel(program: Program) -> Meaning:
 
 
 def interpreted(
-    program: Program, arrays: Mapping[str, np.ndarray], meanings: Mapping[str, Meaning] = MappingProxyType({})
+    program: Program,
+    arrays: Mapping[str, np.ndarray],
+    meanings: Mapping[str, Meaning] = MappingProxyType({}),
+    working: list[int | None] | None = None,
 ) -> dict[str, np.ndarray]:
-    """The outputs, given inputs and constants as the program reads them, and what it calls by name.
+    """The outputs, given inputs and constants as the program reads them, what outputs held, and what is called by name.
+
+    Args:
+        working: the bytes of working memory where buffers lie whose places are told, which a program before may have
+            left, and which hold what this one leaves.
 
     Raises:
         ValueError: a number does not fit its buffer, or one is put out that nobody wrote.
@@ -110,7 +117,7 @@ def interpreted(
     exec(compile(_Source(program).text, "<program>", "exec"), scope)
     run: Callable[..., dict[str, list[int]]] = scope["run"]
     try:
-        got = run({name: array.ravel().tolist() for name, array in arrays.items()})
+        got = run({name: array.ravel().tolist() for name, array in arrays.items()}, [] if working is None else working)
     except (TypeError, IndexError) as error:
         raise ValueError(f"a number is used that nobody wrote: {error}") from error
     outputs = [b for b in program.arguments if b.memory == "out"]
@@ -174,10 +181,11 @@ class _Source:
 
     def __init__(self, program: Program) -> None:
         self.buffers, self.count = program.buffers, 0
-        self.lines = ["def run(arrays):"]
+        self.lines = ["def run(arrays, working):"]
         for b in program.arguments:
-            source = f"[None] * {b.size}" if b.memory == "out" else f"arrays['{b.name}']"
+            source = f"arrays.get('{b.name}', [None] * {b.size})" if b.memory == "out" else f"arrays['{b.name}']"
             self.lines.append(f" {b.name} = {source} + [None] * {SLACK}")
+        self.lines.append(f" working += [None] * ({self._told} - len(working))")
         self._emit(program.body, 1)
         outputs = [b.name for b in program.arguments if b.memory == "out"]
         self.lines.append(f" return {{{', '.join(f'{name!r}: {name}' for name in outputs)}}}")
@@ -185,6 +193,11 @@ class _Source:
     @property
     def text(self) -> str:
         return "\n".join(self.lines)
+
+    @property
+    def _told(self) -> int:
+        """The end of all buffers whose places are told: they are parts of one list."""
+        return max((b.at + b.size for b in self.buffers.values() if b.at is not None), default=0)
 
     def _emit(self, s: Statement, depth: int) -> None:
         pad = " " * depth
@@ -194,7 +207,8 @@ class _Source:
                 for part in s.body:
                     self._emit(part, depth)
             case Alloc():
-                self.lines.append(f"{pad}{s.buffer.name} = [None] * {s.buffer.size + SLACK}")
+                own = f"[None] * {s.buffer.size + SLACK}" if s.buffer.at is None else "working"
+                self.lines.append(f"{pad}{s.buffer.name} = {own}")
                 self._emit(s.body, depth)
             case For():
                 self.lines.append(f"{pad}for {s.var} in {s.positions}:")
@@ -233,4 +247,5 @@ class _Source:
         return str(v)
 
     def _where(self, access: Access) -> str:
-        return str(self.buffers[access.buffer].address(access.index))
+        b = self.buffers[access.buffer]
+        return str(b.address(access.index) + (b.at or 0))

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.legal import bounds_of, elements_of
-from tosaic.backends.cortex_m.program.rewriting import around_of
+from tosaic.backends.cortex_m.program.rewriting import under
 from tosaic.backends.cortex_m.program.tree import Buffer, For, Program, RefusedError
 
 
@@ -63,7 +63,7 @@ def windows_inside(program: Program, loop: For, b: Buffer, windows: Sequence[Win
     Raises:
         RefusedError: conditions keep accesses inside, which say nothing of a whole window.
     """
-    outside = around_of(loop, program.body) or ()
+    outside = next((around for s, around in under(program.body, name=loop.var) if s is loop), ())
     for window, extent in zip(windows, b.shape, strict=True):
         low, high = bounds_of(window.base, (*outside, loop))
         if low < 0 or high + window.extent > extent:

@@ -67,8 +67,11 @@ def _placed(s: Statement, start: int, alone: Set[str]) -> dict[str, tuple[int, i
     """Where buffers begin and end; behind those that calls `alone` use nothing is read."""
     found = dict[str, tuple[int, int]]()
     if isinstance(s, Alloc) and s.buffer.memory == "scratch":
-        end = aligned(start + s.buffer.bytes + (0 if s.buffer.name in alone else SLACK))
-        found[s.buffer.name], start = (start, end), end
+        if s.buffer.at is not None:
+            found[s.buffer.name] = s.buffer.at, aligned(s.buffer.at + s.buffer.bytes)
+        else:
+            end = aligned(start + s.buffer.bytes + (0 if s.buffer.name in alone else SLACK))
+            found[s.buffer.name], start = (start, end), end
     for child in children(s):
         found |= _placed(child, start, alone)
     return found

@@ -16,7 +16,7 @@ _C = (
 # fmt: on
 _PRINTED = ("params", "scratch", "packed", "INLINE", "INT32_MAX", "INT32_MIN")
 _HELPERS = {name for op in OPS.values() for name in re.findall(r"(\w+)\(", op.c + op.helper)}
-_INTERPRETED = ("OPS", "arrays", "call", "fits", "mul", "run", "single")
+_INTERPRETED = ("OPS", "arrays", "call", "fits", "mul", "run", "single", "working")
 _TAKEN = frozenset((*keyword.kwlist, *_C, *_PRINTED, *_HELPERS, *_INTERPRETED))
 _FREE = re.compile(r"(?![tp]\d+$)[A-Za-z](_?[A-Za-z0-9])*")
 

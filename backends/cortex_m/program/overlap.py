@@ -6,9 +6,10 @@ import itertools
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from tosaic.backends.cortex_m.kernel import Overlap
 from tosaic.backends.cortex_m.program.affine import Affine
+from tosaic.backends.cortex_m.program.holding import meet
 from tosaic.backends.cortex_m.program.legal import any_iteration
+from tosaic.backends.cortex_m.program.places import Overlap
 from tosaic.backends.cortex_m.program.remembered import remembered
 from tosaic.backends.cortex_m.program.rewriting import meaning_of, own_touches, tables_of, touches
 from tosaic.backends.cortex_m.program.tree import (
@@ -32,7 +33,9 @@ from tosaic.backends.cortex_m.program.tree import (
 
 @remembered
 def overlaps(program: Program) -> tuple[Overlap, ...]:
-    """The inputs and outputs, by number, that may begin at one place."""
+    """The inputs and outputs, by number, that may begin at one place, or as it is told."""
+    if program.over is not None:
+        return program.over
     inputs = [b for b in program.arguments if b.memory == "in"]
     outputs = [b for b in program.arguments if b.memory == "out"]
     return tuple(
@@ -44,12 +47,18 @@ def overlaps(program: Program) -> tuple[Overlap, ...]:
 
 def relation(program: Program, source: Access, target: Access) -> Literal["apart", "one place", "shifted"]:
     """Where an element of an input lies to one of an output, if their buffers begin at one place: at `one place`, too,
-    or `shifted`. They lie `apart` where the buffers may not."""
+    or `shifted`, as where it is told that buffers lie over each other. They lie `apart` where they may not."""
+    if meet(program.buffers[source.buffer], program.buffers[target.buffer]):
+        return "shifted"
     inputs, outputs = ([b.name for b in program.arguments if b.memory == memory] for memory in ("in", "out"))
     if source.buffer not in inputs or target.buffer not in outputs:
         return "apart"
-    if Overlap(inputs.index(source.buffer), outputs.index(target.buffer)) not in overlaps(program):
+    pair = inputs.index(source.buffer), outputs.index(target.buffer)
+    told = next((each for each in overlaps(program) if each[:2] == pair), None)
+    if told is None:
         return "apart"
+    if told.lead is not None:
+        return "shifted"
     places = (program.buffers[a.buffer].address(a.index) for a in (source, target))
     return "one place" if len(set(places)) == 1 else "shifted"
 

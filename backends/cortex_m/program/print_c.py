@@ -57,6 +57,7 @@ _CONDITION = 2
 _LONG = 32
 """Instructions of assembly that are worth a loop of two iterations: clang takes a block for one instruction, and would
 write both iterations out."""
+_WORKING = ("const int8_t *restrict params", "int8_t *restrict scratch")
 _PRELUDE = """\
 #include <stdint.h>
 #define INLINE static inline __attribute__((always_inline))
@@ -100,7 +101,7 @@ class Printer:
         return "\n".join(
             [
                 _PRELUDE + "\n".join(self._helpers()),
-                f"void @SYMBOL@({', '.join(arguments)}, const int8_t *restrict params, int8_t *restrict scratch)",
+                f"void @SYMBOL@({', '.join((*arguments, *_WORKING))})",
                 "{",
                 *self._constants(),
                 *lines,

@@ -347,7 +347,7 @@ def stands_in(inner: Statement, outer: Statement) -> bool:
 def under(
     statement: Statement, outside: tuple[Around, ...] = (), name: str = ""
 ) -> Iterator[tuple[Statement, tuple[Around, ...]]]:
-    """Every statement, with the loops and conditions around it, as `around_of` has them.
+    """Every statement, with what is around it, as `around_of` has it, and what holds in `otherwise` of one condition.
 
     Args:
         outside: what stands around all of them.
@@ -363,7 +363,8 @@ def under(
             yield from under(statement.body, (*outside, statement), name)
         case If():
             yield from under(statement.then, (*outside, statement), name)
-            yield from under(statement.otherwise, outside, name)
+            others = tuple(If((c * -1 - 1,), statement.otherwise, statement.then) for c in statement.conditions)
+            yield from under(statement.otherwise, (*outside, *(others if len(others) == 1 else ())), name)
         case _:
             for child in children(statement):
                 yield from under(child, outside, name)

@@ -25,7 +25,7 @@ from tosaic.backends.cortex_m.program.tree import (
 )
 
 _SIGNS = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul"}
-_BUFFER = re.compile(r"(\w+): (\w+)\[([\d, ]*)\] in (\w+)")
+_BUFFER = re.compile(r"(\w+): (\w+)\[([\d, ]*)\] in (\w+)(?: at (\d+))?")
 _LOOP = re.compile(r"(for|unroll) (\w+) < (\d+)(?: by (\d+))?(, the last one early)?:")
 _NOTHING: Statement = Seq(())
 _IF = re.compile(r"if (.*):")
@@ -118,7 +118,8 @@ def parse_program(text: str) -> Program:
 
 
 def _buffer(found: re.Match[str]) -> Buffer:
-    return Buffer(found[1], found[2], tuple(int(extent) for extent in found[3].split(",") if extent.strip()), found[4])
+    shape = tuple(int(extent) for extent in found[3].split(",") if extent.strip())
+    return Buffer(found[1], found[2], shape, found[4], None if found[5] is None else int(found[5]))
 
 
 def _body(lines: list[str], depth: int) -> Statement:

@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.host import Derive, Pack
+from tosaic.backends.cortex_m.program.places import Overlap
 from tosaic.backends.cortex_m.program.remembered import remembered
 from tosaic.backends.cortex_m.program.row import Row
 from tosaic.backends.cortex_m.program.structs import Struct
@@ -43,12 +44,14 @@ class Buffer:
     Args:
         memory: `in` and `out` are the kernel's tensors, `const` is filled by the host, `scratch` is working memory;
             else a class of registers.
+        at: the byte of working memory where it begins, if told; such may lie over each other, and hold what is last.
     """
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     memory: str
+    at: int | None = None
 
     @property
     def size(self) -> int:
@@ -73,7 +76,8 @@ class Buffer:
         return Affine.sum(zip(index, _strides(self.shape), strict=True))
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.dtype}{list(self.shape)} in {self.memory}"
+        place = self.memory if self.at is None else f"{self.memory} at {self.at}"
+        return f"{self.name}: {self.dtype}{list(self.shape)} in {place}"
 
 
 @lru_cache(maxsize=4096)
@@ -277,11 +281,12 @@ SCALAR = (Assign, Reduce, Invoke, If, Let)
 
 @dataclass(frozen=True)
 class Program:
-    """Arguments, statements, and what the host does to constants, in order."""
+    """Arguments, statements, what the host does to constants, in order, and where it is told, what may share memory."""
 
     arguments: tuple[Buffer, ...]
     body: Statement
     host: tuple[Pack | Derive, ...] = ()
+    over: tuple[Overlap, ...] | None = None
 
     @cached_property
     def statements(self) -> tuple[Statement, ...]:
@@ -379,15 +384,10 @@ def allocated(statement: Statement) -> tuple[Buffer, ...]:
 
 
 def _loops_over(var: str, statement: Statement) -> list[For]:
-    found, left = list[For](), [statement]
-    while left:
-        s = left.pop()
-        if isinstance(s, LEAVES) or var not in names_in(s):
-            continue
-        if isinstance(s, For) and s.var == var:
-            found.append(s)
-        left.extend(children(s))
-    return found
+    if isinstance(statement, LEAVES) or var not in names_in(statement):
+        return []
+    own = [statement] if isinstance(statement, For) and statement.var == var else []
+    return own + [loop for child in children(statement) for loop in _loops_over(var, child)]
 
 
 def walk(statement: Statement) -> list[Statement]:

@@ -11,13 +11,23 @@ from tosaic.backends.cortex_m.kernel import KernelSource
 from tosaic.backends.cortex_m.kernels.mve import VECTOR, round_up
 from tosaic.backends.cortex_m.kernels.params import Params
 from tosaic.backends.cortex_m.sharing import as_one, whole_vectors, with_shared_weights
-from tosaic.backends.cortex_m.streams.layout import lay_out
+from tosaic.backends.cortex_m.streams.layout import WindowPlace, lay_out
 from tosaic.backends.cortex_m.streams.stream import Plan
 
 StageCall: TypeAlias = tuple[int, int]
 """A stage, and the rows that a call of its kernel makes."""
 Strips = Mapping[StageCall, Sequence[KernelSource]]
 """The kernel of each stage, by its number and the rows that a call makes; one for each call where params differ."""
+
+KNOWN = "known"
+"""The params of a stream."""
+STATE = 3
+"""Words that a stream keeps which is fed: the turn and the phase of its next step, and the rows taken for that."""
+
+
+def cached_name(source: int) -> str:
+    """What a copy in scratch memory is called of params that begin with a byte."""
+    return f"cached{source}"
 
 
 class StreamMemory:
@@ -41,16 +51,17 @@ class StreamMemory:
             {call: source for call, source in self.strips.items() if call not in self.own_params}
         )
         self._at: dict[StageCall, int] = {}
-        self._cached: dict[StageCall, int] = {}
+        self._cached: dict[StageCall, tuple[int, int]] = {}
         self.kept: dict[int, tuple[int, int]] = {}
         for block, begins in _blocks(self.strips):
             self._place_params(block, begins, cached)
-        counters = 1 + len(plan.units) + len(plan.windows)
-        self.state = self._reserve(4 * counters if plan.stream.fed else 0)
+        self.state = self._reserve(4 * STATE if plan.stream.fed else 0)
         numbers = range(len(plan.units))
         layout = lay_out(plan, [self.staged_bytes(number) + self._inner_bytes(number) for number in numbers])
         start = self._reserve(layout.size)
-        self.windows = {name: (start + place.at, start + place.kept_at) for name, place in layout.windows.items()}
+        self.windows = {
+            name: WindowPlace(start + place.at, start + place.kept_at) for name, place in layout.windows.items()
+        }
         self.working = [start + at for at in layout.working]
 
     @property
@@ -58,16 +69,14 @@ class StreamMemory:
         """Bytes of scratch memory."""
         return self._end
 
-    def params_of(self, call: StageCall) -> str:
-        """C of a pointer to the params of the kernel of a call."""
+    def params_of(self, call: StageCall) -> tuple[str, int, int]:
+        """The buffer and the byte where the params of the kernel of a call lie, and by how many bytes those of a later
+        call lie behind them."""
+        apart = round_up(self.own_params[call], VECTOR) if call in self.own_params else 0
         if call in self._cached:
-            pointer = f"scratch + {self._cached[call]}"
-        else:
-            pointer = f"params + {self._at[call]}" if call in self._at else "params"
-        if call not in self.own_params:
-            return pointer
-        number, made = call
-        return f"{pointer} + d{number} / {made} * {round_up(self.own_params[call], VECTOR)}"
+            source, begin = self._cached[call]
+            return cached_name(source), begin, apart
+        return KNOWN, self._at.get(call, 0), apart
 
     def _place_params(self, block: bytes, begins: Mapping[StageCall, int], cached: Collection[int]) -> None:
         at = self.params.add(whole_vectors(block))
@@ -75,7 +84,7 @@ class StreamMemory:
         if any(stage in cached for stage, _ in begins):
             copy = self._reserve(len(block))
             self.kept[at] = copy, round_up(len(block), VECTOR)
-            self._cached |= {call: copy + begin for call, begin in begins.items()}
+            self._cached |= {call: (at, begin) for call, begin in begins.items()}
 
     def _reserve(self, size: int) -> int:
         offset = self._end

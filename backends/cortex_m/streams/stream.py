@@ -15,9 +15,10 @@ from itertools import pairwise
 
 from tosaic.backends.cortex_m.kernels.mve import round_up
 from tosaic.backends.cortex_m.streams.stage import Argument, RowMap, Stage
+from tosaic.backends.cortex_m.streams.window import StreamWindow
 
 _FIRST_STEPS = 3
-"""Steps after which, up to the first end of a tensor, all do the same."""
+"""Steps of the last stage after which, up to the first end of a tensor, all do the same."""
 
 
 @dataclass(frozen=True)
@@ -195,34 +196,6 @@ def _reads_padding(argument: Argument, height: int) -> bool:
 
 
 @dataclass(frozen=True)
-class StreamWindow:
-    """The buffer of a tensor between stages.
-
-    Args:
-        rows: that it holds; `bytes` of one.
-        kept: rows at most that a step leaves to the next.
-        first, last: the stage that makes it, the first one of the stream for what is fed, and the last that reads it.
-        above, below: rows of padding before the first and behind the last row, as `padding` says; see `Argument`.
-        readers: the stages that read it, each with the rows that it needs.
-    """
-
-    rows: int
-    bytes: int
-    kept: int
-    first: int
-    last: int
-    above: int
-    below: int
-    padding: int
-    readers: tuple[tuple[int, RowMap], ...]
-
-    @property
-    def size(self) -> int:
-        """Bytes."""
-        return self.rows * self.bytes
-
-
-@dataclass(frozen=True)
 class Plan:
     """A stream with its step.
 
@@ -240,7 +213,16 @@ class Plan:
 
     @cached_property
     def steps(self) -> int:
-        return -(-self.stream.stages[-1].height // self.rows)
+        return self.early - (-self.stream.stages[-1].height // self.rows)
+
+    @cached_property
+    def early(self) -> int:
+        """Steps before the last stage begins, in which others make what its first rows need, no more in a step than
+        later."""
+        steps = 0
+        while any(end > 0 for end in self._wanted(-steps - 1)):
+            steps += 1
+        return steps
 
     @cached_property
     def units(self) -> tuple[int, ...]:
@@ -259,12 +241,17 @@ class Plan:
 
     def ends(self, step: int) -> list[int]:
         """The rows that each stage has made after a step."""
+        return [max(0, end) for end in self._wanted(step - self.early)]
+
+    def _wanted(self, step: int) -> list[int]:
+        """The rows that each stage shall have made after a step, of which the last stage begins with step 0; negative
+        where it has long to wait."""
         stages = self.stream.stages
         ends = [min(self.rows * (step + 1), stages[-1].height)] * len(stages)
         for number in self.stream.inner:
             made = self.stream.writes[number]
             needed = [a.rows.end(ends[reader]) for reader, a in self.stream.readers(made) if a.rows]
-            if made in self.stream.outputs and step == self.steps - 1:
+            if made in self.stream.outputs and ends[-1] == stages[-1].height:
                 needed.append(stages[number].height)
             ends[number] = min(round_up(max(needed), stages[number].together), stages[number].height)
         return ends
@@ -319,9 +306,9 @@ class Plan:
         if any(stage.together > 1 for stage in self.stream.stages):
             return list(pairwise([[0] * len(heights), *map(self.ends, range(self.steps))]))
         found = [([0] * len(heights), self.ends(0))]
-        last = self.steps - 1
-        begun, ended = range(1, min(_FIRST_STEPS, last + 1)), list[int]()
-        for step in range(last, _FIRST_STEPS - 1, -1):
+        last, first = self.steps - 1, self.early + _FIRST_STEPS
+        begun, ended = range(1, min(first, last + 1)), list[int]()
+        for step in range(last, first - 1, -1):
             ended.append(step)
             if all(end < height for end, height in zip(self.ends(step), heights, strict=True)):
                 break

@@ -27,19 +27,27 @@ def copied(
 
 
 def moved(
-    source: str, loop: str, own: str, size: int, lanes: int, isa: str = "mve", widened: str = ""
+    source: str,
+    loop: str,
+    own: str,
+    size: int,
+    lanes: int,
+    isa: str = "mve",
+    widened: str = "",
+    vectors: int = _VECTORS,
 ) -> Iterator[str]:
     """The steps of a loop that copies so many elements, by vectors as far as there are whole ones.
 
     Args:
         own: what new names begin with.
+        vectors: that an iteration moves.
     """
-    iterations = (size // lanes - (size % lanes > 0)) // _VECTORS
-    whole = max(iterations, 0) * _VECTORS * lanes
+    iterations = (size // lanes - (size % lanes > 0)) // vectors
+    whole = max(iterations, 0) * vectors * lanes
     if 0 < whole < size:
         yield f"cut({loop}, {whole})"
     if whole:
-        yield from _vectors(source, loop, own, _VECTORS * lanes, lanes, widened)
+        yield from _vectors(source, loop, own, vectors * lanes, lanes, widened)
         yield from (f"select({loop}, {isa})", f"{'hardware_loop' if iterations > 1 else 'block'}({loop})")
     if whole < size:
         last, own = (f"{loop}_t", f"{own}r") if whole else (loop, own)
@@ -59,9 +67,17 @@ def _vectors(source: str, loop: str, own: str, size: int, lanes: int, widened: s
     )
 
 
-def copied_elements(source: str, loop: str, size: int, width: int, core: Core) -> Iterator[str]:
-    """The steps of a loop that copies so many elements of `width` bytes, by vectors, or by words."""
+def copied_elements(source: str, loop: str, size: int, width: int, core: Core, down: int = 0) -> Iterator[str]:
+    """The steps of a loop that copies so many elements of `width` bytes, by vectors, or by words.
+
+    Args:
+        down: where what is copied may lie over the copy, the bytes from that to it; else 0.
+    """
+    lanes = REGISTERS["q"] // width
     if core.mve:
-        yield from moved(source, loop, loop, size, REGISTERS["q"] // width)
+        if not 0 < down < size * width:
+            yield from moved(source, loop, loop, size, lanes)
+        elif size % lanes == 0 and down >= REGISTERS["q"]:
+            yield from moved(source, loop, loop, size, lanes, vectors=min(_VECTORS, down // REGISTERS["q"]))
     elif size * width >= TOGETHER:
         yield f"words({loop})"
