@@ -16,9 +16,10 @@ import numpy as np
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.program.interpret import host_constants, interpreted
 from tosaic.backends.cortex_m.program.moves import moves
+from tosaic.backends.cortex_m.program.program import Program
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Step, applied
 from tosaic.backends.cortex_m.program.text import listing, parse_program
-from tosaic.backends.cortex_m.program.tree import Program, RefusedError
+from tosaic.backends.cortex_m.program.tree import RefusedError
 
 MOST_STEPS = 8
 """Legal steps on one nest."""

@@ -70,21 +70,11 @@ from tosaic.backends.cortex_m.program.memory import params_of, scratch_bytes
 from tosaic.backends.cortex_m.program.movement import CopyAxis, CopyBox
 from tosaic.backends.cortex_m.program.moves import all_moves, drawn
 from tosaic.backends.cortex_m.program.print_c import Printer
+from tosaic.backends.cortex_m.program.program import Program
 from tosaic.backends.cortex_m.program.resizing import ResizedAxis, Resizing
 from tosaic.backends.cortex_m.program.rewriting import nested, seq
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Step, applied, parse_steps, replayed, trees
-from tosaic.backends.cortex_m.program.tree import (
-    NUMPY,
-    Access,
-    Alloc,
-    Assign,
-    Buffer,
-    If,
-    Let,
-    Op,
-    Program,
-    RefusedError,
-)
+from tosaic.backends.cortex_m.program.tree import NUMPY, Access, Alloc, Assign, Buffer, If, Let, Op, RefusedError
 from tosaic.backends.cortex_m.toolchain import compile_kernels
 from tosaic.backends.target import Core
 

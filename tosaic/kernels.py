@@ -16,9 +16,10 @@ import numpy as np
 
 from tosaic.backends.cortex_m.program.interpret import host_constants, interpreted
 from tosaic.backends.cortex_m.program.kernel import Built, scheduled
+from tosaic.backends.cortex_m.program.program import Program
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Step, parse_steps
 from tosaic.backends.cortex_m.program.text import listing, parse_program
-from tosaic.backends.cortex_m.program.tree import BYTES, NUMPY, REGISTERS, Buffer, Program
+from tosaic.backends.cortex_m.program.tree import BYTES, NUMPY, REGISTERS, Buffer
 from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.backends.simulators.measure import BatchMeasure, Candidate
 from tosaic.backends.simulators.runners import find_runner

@@ -14,8 +14,8 @@ import numpy as np
 
 from tosaic.backends.cortex_m.footprint import Place, Walk, lines_moved, words_moved
 from tosaic.backends.cortex_m.program.places import Overlap
+from tosaic.backends.cortex_m.program.program import Program
 from tosaic.backends.cortex_m.program.schedule import Step
-from tosaic.backends.cortex_m.program.tree import Program
 from tosaic.backends.simulators.memory_model import fill_cycles, word_of, write_cycles
 from tosaic.backends.target import Cache, Core, Memory, Pipeline
 from tosaic.support.mlir import ir

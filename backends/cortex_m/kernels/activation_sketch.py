@@ -14,10 +14,11 @@ from tosaic.backends.cortex_m.kernels.weight_stationary_sketch import WeightStat
 from tosaic.backends.cortex_m.program import matmul_algorithms
 from tosaic.backends.cortex_m.program.check import SLACK
 from tosaic.backends.cortex_m.program.kernel import Knobs
+from tosaic.backends.cortex_m.program.program import Program
 from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, PixelRows, RowResult
 from tosaic.backends.cortex_m.program.sketches.row_parts import SumGroup, row_parts
 from tosaic.backends.cortex_m.program.sketches.weight_stationary import WeightStationary
-from tosaic.backends.cortex_m.program.tree import Program, RefusedError
+from tosaic.backends.cortex_m.program.tree import RefusedError
 from tosaic.backends.target import Core
 from tosaic.tuner.space import Choice
 

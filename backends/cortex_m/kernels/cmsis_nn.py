@@ -35,9 +35,10 @@ from tosaic.backends.cortex_m.kernels.mve_match import (
 )
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.kernel import scheduled
+from tosaic.backends.cortex_m.program.program import Program
 from tosaic.backends.cortex_m.program.rewriting import nested
 from tosaic.backends.cortex_m.program.structs import Element, Field, Struct, struct
-from tosaic.backends.cortex_m.program.tree import Access, Alloc, Buffer, Callee, Invoke, Program, Statement
+from tosaic.backends.cortex_m.program.tree import Access, Alloc, Buffer, Callee, Invoke, Statement
 from tosaic.backends.target import Core
 from tosaic.support.attributes import ints_of
 from tosaic.support.functions import computing_ops

@@ -13,9 +13,10 @@ from tosaic.backends.cortex_m.kernels.sketch_constants import scales
 from tosaic.backends.cortex_m.program import algorithms
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.kernel import Knobs
+from tosaic.backends.cortex_m.program.program import Program
 from tosaic.backends.cortex_m.program.sketches import depthwise, pairs
 from tosaic.backends.cortex_m.program.sketches.depthwise import Strip
-from tosaic.backends.cortex_m.program.tree import Program, RefusedError
+from tosaic.backends.cortex_m.program.tree import RefusedError
 from tosaic.backends.target import Core
 from tosaic.tuner.space import Choice
 

@@ -12,8 +12,9 @@ from tosaic.backends.cortex_m.program.copied_rows import TOGETHER
 from tosaic.backends.cortex_m.program.indexing import COPIED, MOVED_ROW, IndexedRows, gathered, scattered
 from tosaic.backends.cortex_m.program.kernel import Knobs
 from tosaic.backends.cortex_m.program.movement import CopyBox, loops_of_box
+from tosaic.backends.cortex_m.program.program import Program
 from tosaic.backends.cortex_m.program.sketches.movement import moved, written_out
-from tosaic.backends.cortex_m.program.tree import BYTES, Program, RefusedError
+from tosaic.backends.cortex_m.program.tree import BYTES, RefusedError
 from tosaic.backends.target import Core
 from tosaic.tuner.space import Choice
 

@@ -15,8 +15,8 @@ from tosaic.backends.cortex_m.kernels.sketch_constants import factor_group
 from tosaic.backends.cortex_m.program.family import ProgramFamily
 from tosaic.backends.cortex_m.program.indexing import MOVED_ROW, looked_up
 from tosaic.backends.cortex_m.program.kernel import Knobs, Sketched
+from tosaic.backends.cortex_m.program.program import Program
 from tosaic.backends.cortex_m.program.sketches.movement import MANY, MovedBox, moved
-from tosaic.backends.cortex_m.program.tree import Program
 from tosaic.backends.target import Core
 from tosaic.support.functions import body_of, computing_ops, returned
 from tosaic.support.mlir import constant_value, ir, shape_of

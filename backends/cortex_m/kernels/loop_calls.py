@@ -16,10 +16,11 @@ from tosaic.backends.cortex_m.linalg_memory import pack
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.calls import call_of, kernel
 from tosaic.backends.cortex_m.program.kernel import scheduled
+from tosaic.backends.cortex_m.program.program import Program
 from tosaic.backends.cortex_m.program.rewriting import nested, seq
 from tosaic.backends.cortex_m.program.schedule import parse_steps
 from tosaic.backends.cortex_m.program.sketches.copies import copied_elements
-from tosaic.backends.cortex_m.program.tree import Access, Alloc, Assign, Buffer, If, Let, Op, Program, Statement
+from tosaic.backends.cortex_m.program.tree import Access, Alloc, Assign, Buffer, If, Let, Op, Statement
 from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.backends.target import Core
 from tosaic.support.functions import body_of, returned

@@ -13,10 +13,11 @@ from tosaic.backends.cortex_m.program import matmul_algorithms
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.assembly import GENERAL
 from tosaic.backends.cortex_m.program.kernel import Knobs
+from tosaic.backends.cortex_m.program.program import Program
 from tosaic.backends.cortex_m.program.sketches import matmuls
 from tosaic.backends.cortex_m.program.sketches.products import Tile
 from tosaic.backends.cortex_m.program.sketches.tiles import tile_sizes
-from tosaic.backends.cortex_m.program.tree import Program, RefusedError
+from tosaic.backends.cortex_m.program.tree import RefusedError
 from tosaic.backends.target import Core
 from tosaic.tuner.space import Choice
 

@@ -12,9 +12,10 @@ from tosaic.backends.cortex_m.program.copied_rows import TOGETHER
 from tosaic.backends.cortex_m.program.kernel import Knobs
 from tosaic.backends.cortex_m.program.movement import FILL, CopyAxis, CopyBox, loops_of_box, movement
 from tosaic.backends.cortex_m.program.overlap import overlaps
+from tosaic.backends.cortex_m.program.program import Program
 from tosaic.backends.cortex_m.program.sketches.interleaving import InterleavedPlanes, interleaved
 from tosaic.backends.cortex_m.program.sketches.movement import MovedBox, alike, moved, written_out
-from tosaic.backends.cortex_m.program.tree import BYTES, REGISTERS, Program, RefusedError
+from tosaic.backends.cortex_m.program.tree import BYTES, REGISTERS, RefusedError
 from tosaic.backends.target import Core
 from tosaic.tuner.space import Choice
 

@@ -15,10 +15,11 @@ from tosaic.backends.cortex_m.program.lane_vectors import VECTOR
 from tosaic.backends.cortex_m.program.pointwise import Elementwise
 from tosaic.backends.cortex_m.program.pointwise_lanes import pointwise_lanes
 from tosaic.backends.cortex_m.program.pointwise_scalars import pointwise
-from tosaic.backends.cortex_m.program.rewriting import tables_of
+from tosaic.backends.cortex_m.program.program import Program
 from tosaic.backends.cortex_m.program.schedule import parse_steps, replayed
 from tosaic.backends.cortex_m.program.sketches.elementwise import Vectors, in_lanes, unrolled
-from tosaic.backends.cortex_m.program.tree import LEAVES, Program, RefusedError
+from tosaic.backends.cortex_m.program.touches import tables_of
+from tosaic.backends.cortex_m.program.tree import LEAVES, RefusedError
 from tosaic.backends.target import Core
 from tosaic.tuner.space import Choice
 

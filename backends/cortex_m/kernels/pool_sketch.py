@@ -12,7 +12,8 @@ from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.kernels.sketch_constants import normalized, scales
 from tosaic.backends.cortex_m.program import windows
 from tosaic.backends.cortex_m.program.kernel import Knobs
-from tosaic.backends.cortex_m.program.tree import Program, RefusedError
+from tosaic.backends.cortex_m.program.program import Program
+from tosaic.backends.cortex_m.program.tree import RefusedError
 from tosaic.backends.target import Core
 from tosaic.tuner.space import Choice
 

@@ -10,8 +10,9 @@ import numpy as np
 
 from tosaic.backends.cortex_m.program import algorithms
 from tosaic.backends.cortex_m.program.kernel import Knobs
+from tosaic.backends.cortex_m.program.program import Program
 from tosaic.backends.cortex_m.program.sketches.reductions import Rows, by_rows, by_vectors, scalar
-from tosaic.backends.cortex_m.program.tree import BYTES, REGISTERS, Program, RefusedError
+from tosaic.backends.cortex_m.program.tree import BYTES, REGISTERS, RefusedError
 from tosaic.backends.target import Core
 from tosaic.tuner.space import Choice
 

@@ -9,11 +9,12 @@ import numpy as np
 
 from tosaic.backends.cortex_m.kernels.sketch_constants import scale_of_sums
 from tosaic.backends.cortex_m.program.kernel import Knobs
+from tosaic.backends.cortex_m.program.program import Program
 from tosaic.backends.cortex_m.program.resizing import GatheredResizing, Nearest, Resizing
 from tosaic.backends.cortex_m.program.sketches.gathers import HALVES, GatheredRow, gathered
 from tosaic.backends.cortex_m.program.sketches.lanes import PoolAverage
 from tosaic.backends.cortex_m.program.sketches.movement import written_out
-from tosaic.backends.cortex_m.program.tree import Program, RefusedError
+from tosaic.backends.cortex_m.program.tree import RefusedError
 from tosaic.backends.target import Core
 from tosaic.tuner.space import Choice
 

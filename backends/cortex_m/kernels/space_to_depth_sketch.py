@@ -14,7 +14,7 @@ from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.kernel import Knobs
 from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, RowResult
 from tosaic.backends.cortex_m.program.sketches.space_to_depth import WINDOW, DepthCopy, from_space_to_depth
-from tosaic.backends.cortex_m.program.sketches.spatial_tile_strips import PAIR, SpatialTiles
+from tosaic.backends.cortex_m.program.sketches.spatial_tile_numbers import PAIR, SpatialTiles
 from tosaic.backends.cortex_m.program.tree import RefusedError
 from tosaic.backends.target import Core
 from tosaic.tuner.space import Choice

@@ -14,10 +14,12 @@ from tosaic.backends.cortex_m.kernels.sketch_constants import rescale_form, sums
 from tosaic.backends.cortex_m.program import algorithms
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.kernel import Knobs
+from tosaic.backends.cortex_m.program.program import Program
 from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, RowResult
-from tosaic.backends.cortex_m.program.sketches.spatial_tile_strips import DEEP, PAIR, SpatialTiles, StripCopy
+from tosaic.backends.cortex_m.program.sketches.spatial_tile_numbers import DEEP, PAIR, SpatialTiles
+from tosaic.backends.cortex_m.program.sketches.spatial_tile_strips import StripCopy
 from tosaic.backends.cortex_m.program.sketches.spatial_tiles import spatially_tiled
-from tosaic.backends.cortex_m.program.tree import Program, RefusedError
+from tosaic.backends.cortex_m.program.tree import RefusedError
 from tosaic.backends.target import Core
 from tosaic.tuner.space import Choice
 

@@ -13,10 +13,11 @@ from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.kernels.pixel_sketch import PixelSketch
 from tosaic.backends.cortex_m.program import strips
 from tosaic.backends.cortex_m.program.kernel import Knobs
+from tosaic.backends.cortex_m.program.program import Program
 from tosaic.backends.cortex_m.program.sketches.image_strips import LEFT, RIGHT, ImageStrip
 from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR
 from tosaic.backends.cortex_m.program.sketches.tiles import tile_sizes
-from tosaic.backends.cortex_m.program.tree import BYTES, Program, RefusedError
+from tosaic.backends.cortex_m.program.tree import BYTES, RefusedError
 from tosaic.backends.target import Core
 from tosaic.tuner.space import Choice
 

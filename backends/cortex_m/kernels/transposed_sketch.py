@@ -11,20 +11,11 @@ from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.calls import call_of, kernel, with_scratch
 from tosaic.backends.cortex_m.program.kernel import Built, scheduled
 from tosaic.backends.cortex_m.program.movement import FILL
+from tosaic.backends.cortex_m.program.program import Program
 from tosaic.backends.cortex_m.program.rewriting import nested, seq
 from tosaic.backends.cortex_m.program.schedule import parse_steps
 from tosaic.backends.cortex_m.program.sketches.copies import copied_elements
-from tosaic.backends.cortex_m.program.tree import (
-    BYTES,
-    Access,
-    Alloc,
-    Assign,
-    Buffer,
-    Callee,
-    If,
-    Program,
-    Statement,
-)
+from tosaic.backends.cortex_m.program.tree import BYTES, Access, Alloc, Assign, Buffer, Callee, If, Statement
 from tosaic.backends.target import Core
 
 _NOTHING = seq()

@@ -12,9 +12,9 @@ from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.program import algorithms
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.guesses import assignments
+from tosaic.backends.cortex_m.program.program import Program
 from tosaic.backends.cortex_m.program.sketches.image_strips import lanes_of
 from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, WORDS, FactorTypes, RowResult
-from tosaic.backends.cortex_m.program.tree import Program
 from tosaic.tuner.space import Choice
 
 _JOINED, _PART = 14, 4

@@ -17,13 +17,14 @@ from tosaic.backends.cortex_m.program import floats, windows
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.derived import DERIVED
 from tosaic.backends.cortex_m.program.kernel import Knobs
+from tosaic.backends.cortex_m.program.program import Program
 from tosaic.backends.cortex_m.program.sketches.channels import lined
 from tosaic.backends.cortex_m.program.sketches.image_strips import ImageStrip
 from tosaic.backends.cortex_m.program.sketches.lined_windows import FloatResults, HalfResults, LinedWindows
 from tosaic.backends.cortex_m.program.sketches.row_numbers import RowResult
 from tosaic.backends.cortex_m.program.sketches.tiles import TiledAxis, axis_of, lines_of
 from tosaic.backends.cortex_m.program.strips import row_elements
-from tosaic.backends.cortex_m.program.tree import Program, RefusedError
+from tosaic.backends.cortex_m.program.tree import RefusedError
 from tosaic.backends.target import Core
 from tosaic.tuner.space import Choice
 

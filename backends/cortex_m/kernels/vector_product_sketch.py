@@ -13,11 +13,12 @@ import numpy as np
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.program import floats
 from tosaic.backends.cortex_m.program.kernel import Knobs
+from tosaic.backends.cortex_m.program.program import Program
 from tosaic.backends.cortex_m.program.sharing import Lines
 from tosaic.backends.cortex_m.program.sketches.outer import outer
 from tosaic.backends.cortex_m.program.sketches.outer_numbers import LANES, CopiedWindow, OuterBlock, OuterTiles
 from tosaic.backends.cortex_m.program.sketches.tiles import TiledAxis, axis_of, lines_of, tile_sizes
-from tosaic.backends.cortex_m.program.tree import Program, RefusedError
+from tosaic.backends.cortex_m.program.tree import RefusedError
 from tosaic.backends.target import Core
 from tosaic.tuner.space import Choice
 

@@ -12,21 +12,11 @@ from typing import NamedTuple
 
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.program.affine import Affine
-from tosaic.backends.cortex_m.program.rewriting import nested, seq, without_unread
+from tosaic.backends.cortex_m.program.program import Program
+from tosaic.backends.cortex_m.program.rewriting import nested, seq
 from tosaic.backends.cortex_m.program.text import parse_access, parse_statement
-from tosaic.backends.cortex_m.program.tree import (
-    Access,
-    Alloc,
-    Assign,
-    Buffer,
-    For,
-    If,
-    Op,
-    Program,
-    Reduce,
-    Statement,
-    Value,
-)
+from tosaic.backends.cortex_m.program.touches import without_unread
+from tosaic.backends.cortex_m.program.tree import Access, Alloc, Assign, Buffer, For, If, Op, Reduce, Statement, Value
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.block import BlockInstruction, InstructionBlock, halves
 from tosaic.backends.cortex_m.program.block_cycles import cycles_of
 from tosaic.backends.cortex_m.program.list_scheduler import ordered
-from tosaic.backends.cortex_m.program.rewriting import meaning
 from tosaic.backends.cortex_m.program.row import Row
+from tosaic.backends.cortex_m.program.touches import meaning
 from tosaic.backends.cortex_m.program.tree import (
     BYTES,
     Access,

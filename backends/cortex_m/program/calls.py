@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.legal import any_iteration, bounds_of, elements_of
+from tosaic.backends.cortex_m.program.program import Program
 from tosaic.backends.cortex_m.program.structs import read_of
 from tosaic.backends.cortex_m.program.tree import (
     BYTES,
@@ -19,7 +20,6 @@ from tosaic.backends.cortex_m.program.tree import (
     If,
     Invoke,
     Let,
-    Program,
     RefusedError,
     Statement,
 )

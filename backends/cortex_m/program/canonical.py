@@ -13,6 +13,7 @@ from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.host import Pack
 from tosaic.backends.cortex_m.program.interpret import packed
 from tosaic.backends.cortex_m.program.memory import constant_offsets, constants_of, scratch_offsets
+from tosaic.backends.cortex_m.program.program import Program
 from tosaic.backends.cortex_m.program.schedule import Step
 from tosaic.backends.cortex_m.program.tree import (
     BLOCKS,
@@ -27,7 +28,6 @@ from tosaic.backends.cortex_m.program.tree import (
     Invoke,
     Let,
     Op,
-    Program,
     Reduce,
     RefusedError,
     Seq,

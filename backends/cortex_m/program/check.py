@@ -7,21 +7,15 @@ from collections.abc import Sequence
 
 from tosaic.backends.cortex_m.isa.isa import registers_of, rows_on
 from tosaic.backends.cortex_m.program.affine import Affine
+from tosaic.backends.cortex_m.program.around import loops_of, under
 from tosaic.backends.cortex_m.program.calls import check_call
 from tosaic.backends.cortex_m.program.copied_rows import copied_row
 from tosaic.backends.cortex_m.program.holding import in_class
 from tosaic.backends.cortex_m.program.legal import Use, bounds_of, uses
 from tosaic.backends.cortex_m.program.names import is_free
-from tosaic.backends.cortex_m.program.rewriting import (
-    loops_of,
-    own_touches,
-    parts_of,
-    tables_of,
-    touches,
-    under,
-    window_bounds,
-    written_out,
-)
+from tosaic.backends.cortex_m.program.program import Program, children, walk
+from tosaic.backends.cortex_m.program.rewriting import parts_of, written_out
+from tosaic.backends.cortex_m.program.touches import own_touches, tables_of, touches, window_bounds
 from tosaic.backends.cortex_m.program.tree import (
     BLOCKS,
     BYTES,
@@ -38,12 +32,9 @@ from tosaic.backends.cortex_m.program.tree import (
     Invoke,
     Let,
     Op,
-    Program,
     Reduce,
     RefusedError,
     Statement,
-    children,
-    walk,
 )
 from tosaic.backends.target import Core
 

@@ -8,20 +8,10 @@ from __future__ import annotations
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.algorithms import padded_row
+from tosaic.backends.cortex_m.program.program import Program
 from tosaic.backends.cortex_m.program.rewriting import nested, seq
 from tosaic.backends.cortex_m.program.text import parse_access
-from tosaic.backends.cortex_m.program.tree import (
-    Access,
-    Alloc,
-    Assign,
-    Buffer,
-    For,
-    Op,
-    Program,
-    Reduce,
-    Statement,
-    Value,
-)
+from tosaic.backends.cortex_m.program.tree import Access, Alloc, Assign, Buffer, For, Op, Reduce, Statement, Value
 from tosaic.backends.cortex_m.program.windows import TOTAL, inside, pixel_of, place_of, shape_of, sums_of, window_of
 
 _BOUNDS = (("at_least", "low"), ("at_most", "upper"))

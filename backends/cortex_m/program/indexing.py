@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.movement import CopyAxis, CopyBox, places_of_box
+from tosaic.backends.cortex_m.program.program import Program
 from tosaic.backends.cortex_m.program.rewriting import nested, seq
-from tosaic.backends.cortex_m.program.tree import Access, Assign, Buffer, Let, Program, Statement
+from tosaic.backends.cortex_m.program.tree import Access, Assign, Buffer, Let, Statement
 
 MOVED_ROW, COPIED = 1, 0
 """The numbers of the boxes of a row, and of all that a SCATTER does not change; as of `program.movement`."""

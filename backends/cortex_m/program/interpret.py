@@ -15,7 +15,8 @@ from tosaic.backends.cortex_m.program.derived import DERIVED
 from tosaic.backends.cortex_m.program.host import Pack
 from tosaic.backends.cortex_m.program.memory import constant_offsets
 from tosaic.backends.cortex_m.program.ops import LOOKUP, OPS
-from tosaic.backends.cortex_m.program.rewriting import meaning_of
+from tosaic.backends.cortex_m.program.program import Program
+from tosaic.backends.cortex_m.program.touches import meaning_of
 from tosaic.backends.cortex_m.program.tree import (
     BYTES,
     NUMPY,
@@ -29,7 +30,6 @@ from tosaic.backends.cortex_m.program.tree import (
     Invoke,
     Let,
     Op,
-    Program,
     Reduce,
     RefusedError,
     Seq,

@@ -19,8 +19,9 @@ from tosaic.backends.cortex_m.program.interpret import host_constants
 from tosaic.backends.cortex_m.program.memory import constant_offsets, params_of, scratch_bytes, weights_of
 from tosaic.backends.cortex_m.program.overlap import overlaps
 from tosaic.backends.cortex_m.program.print_c import Printer
+from tosaic.backends.cortex_m.program.program import Program
 from tosaic.backends.cortex_m.program.schedule import Step, parse_steps, replayed
-from tosaic.backends.cortex_m.program.tree import Program, RefusedError
+from tosaic.backends.cortex_m.program.tree import RefusedError
 from tosaic.backends.cortex_m.program.walks import walks
 from tosaic.backends.target import Core
 from tosaic.tuner.space import Choice, Schedule

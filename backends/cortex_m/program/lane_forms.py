@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tosaic.backends.cortex_m.program.ops import LOOKUP, LOW
-from tosaic.backends.cortex_m.program.rewriting import accesses, own_buffers
-from tosaic.backends.cortex_m.program.tree import BYTES, Access, Assign, For, Op, Program, RefusedError, Value
+from tosaic.backends.cortex_m.program.program import Program
+from tosaic.backends.cortex_m.program.rewriting import accesses
+from tosaic.backends.cortex_m.program.touches import own_buffers
+from tosaic.backends.cortex_m.program.tree import BYTES, Access, Assign, For, Op, RefusedError, Value
 
 RELATIONS = ("eq", "gt", "ge")
 WORDS = ("doubled_high", "round_doubled_high", "shift", "round_shift", "logical_shift", "sat_shl", "clz", "float")

@@ -9,7 +9,9 @@ from typing import TypeAlias
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.host import Derive
 from tosaic.backends.cortex_m.program.ops import LOW
-from tosaic.backends.cortex_m.program.rewriting import own_buffers, seq
+from tosaic.backends.cortex_m.program.program import Program, allocated
+from tosaic.backends.cortex_m.program.rewriting import seq
+from tosaic.backends.cortex_m.program.touches import own_buffers
 from tosaic.backends.cortex_m.program.tree import (
     BYTES,
     REGISTERS,
@@ -19,12 +21,10 @@ from tosaic.backends.cortex_m.program.tree import (
     Buffer,
     For,
     Op,
-    Program,
     Reduce,
     RefusedError,
     Statement,
     Value,
-    allocated,
 )
 
 Made: TypeAlias = "For | Assign"

@@ -8,15 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from tosaic.backends.cortex_m.program.affine import Affine
-from tosaic.backends.cortex_m.program.rewriting import (
-    REDUCTIONS,
-    How,
-    meaning_of,
-    nest_of,
-    own_buffers,
-    own_touches,
-    touches,
-)
+from tosaic.backends.cortex_m.program.program import Program, children, names_in, walk
+from tosaic.backends.cortex_m.program.rewriting import nest_of
+from tosaic.backends.cortex_m.program.touches import REDUCTIONS, How, meaning_of, own_buffers, own_touches, touches
 from tosaic.backends.cortex_m.program.tree import (
     Access,
     Around,
@@ -27,12 +21,8 @@ from tosaic.backends.cortex_m.program.tree import (
     Instr,
     Invoke,
     Let,
-    Program,
     Reduce,
     Statement,
-    children,
-    names_in,
-    walk,
 )
 
 

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tosaic.backends.cortex_m.program.affine import Affine
+from tosaic.backends.cortex_m.program.around import under
 from tosaic.backends.cortex_m.program.legal import bounds_of, elements_of
-from tosaic.backends.cortex_m.program.rewriting import under
-from tosaic.backends.cortex_m.program.tree import Buffer, For, Program, RefusedError
+from tosaic.backends.cortex_m.program.program import Program
+from tosaic.backends.cortex_m.program.tree import Buffer, For, RefusedError
 
 
 class Window(NamedTuple):

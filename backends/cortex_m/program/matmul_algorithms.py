@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
-from tosaic.backends.cortex_m.program.rewriting import nested, seq, without_unread
+from tosaic.backends.cortex_m.program.program import Program
+from tosaic.backends.cortex_m.program.rewriting import nested, seq
 from tosaic.backends.cortex_m.program.text import parse_access, parse_statement
-from tosaic.backends.cortex_m.program.tree import Alloc, Assign, Buffer, For, Program, Statement
+from tosaic.backends.cortex_m.program.touches import without_unread
+from tosaic.backends.cortex_m.program.tree import Alloc, Assign, Buffer, For, Statement
 
 
 def matmul(batch: int, rows: int, depth: int, columns: int, epilogue: Epilogue, transposed: bool = False) -> Program:

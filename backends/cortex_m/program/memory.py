@@ -7,8 +7,10 @@ from collections.abc import Mapping, Set
 import numpy as np
 
 from tosaic.backends.cortex_m.program.check import SLACK
-from tosaic.backends.cortex_m.program.rewriting import held_by, own_touches, seq, touches
-from tosaic.backends.cortex_m.program.tree import NUMPY, Alloc, Buffer, For, Invoke, Program, Statement, children
+from tosaic.backends.cortex_m.program.program import Program, children
+from tosaic.backends.cortex_m.program.rewriting import seq
+from tosaic.backends.cortex_m.program.touches import held_by, own_touches, touches
+from tosaic.backends.cortex_m.program.tree import NUMPY, Alloc, Buffer, For, Invoke, Statement
 
 SHARED = "w"
 _WEIGHTS = (SHARED, "w16")

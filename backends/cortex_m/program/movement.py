@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tosaic.backends.cortex_m.program.affine import Affine
+from tosaic.backends.cortex_m.program.program import Program
 from tosaic.backends.cortex_m.program.rewriting import nested, seq
-from tosaic.backends.cortex_m.program.tree import Access, Alloc, Assign, Buffer, Program
+from tosaic.backends.cortex_m.program.tree import Access, Alloc, Assign, Buffer
 from tosaic.support.kernels import FEWEST_IN_A_PIECE
 
 FILL = "fill"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
+from tosaic.backends.cortex_m.program.program import Program
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive, Step
 from tosaic.backends.cortex_m.program.step_arguments import Begun, choices
-from tosaic.backends.cortex_m.program.tree import Program
 from tosaic.backends.target import Core
 
 

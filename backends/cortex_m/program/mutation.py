@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 from tosaic.backends.cortex_m.program.canonical import same_kernel
 from tosaic.backends.cortex_m.program.moves import changed, drawn
+from tosaic.backends.cortex_m.program.program import Program
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Step, replayed
-from tosaic.backends.cortex_m.program.tree import Program, RefusedError
+from tosaic.backends.cortex_m.program.tree import RefusedError
 from tosaic.backends.target import Core
 
 _KINDS = ("insert", "insert", "change", "change", "remove", "move")

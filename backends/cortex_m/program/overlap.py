@@ -10,8 +10,9 @@ from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.holding import meet
 from tosaic.backends.cortex_m.program.legal import any_iteration
 from tosaic.backends.cortex_m.program.places import Overlap
+from tosaic.backends.cortex_m.program.program import Program, children, names_in
 from tosaic.backends.cortex_m.program.remembered import remembered
-from tosaic.backends.cortex_m.program.rewriting import meaning_of, own_touches, tables_of, touches
+from tosaic.backends.cortex_m.program.touches import meaning_of, own_touches, tables_of, touches
 from tosaic.backends.cortex_m.program.tree import (
     BLOCKS,
     BYTES,
@@ -22,12 +23,9 @@ from tosaic.backends.cortex_m.program.tree import (
     For,
     Instr,
     Let,
-    Program,
     Reduce,
     Seq,
     Statement,
-    children,
-    names_in,
 )
 
 

@@ -23,9 +23,11 @@ from tosaic.backends.cortex_m.program.pointwise import (
     loop_over,
     outermost_first,
 )
+from tosaic.backends.cortex_m.program.program import Program
 from tosaic.backends.cortex_m.program.real_values import READS_REALS, REAL, reals
-from tosaic.backends.cortex_m.program.rewriting import nested, seq, tables_of, touches, with_accesses
-from tosaic.backends.cortex_m.program.tree import Access, Alloc, Assign, Buffer, Op, Program, Statement
+from tosaic.backends.cortex_m.program.rewriting import nested, seq, with_accesses
+from tosaic.backends.cortex_m.program.touches import tables_of, touches
+from tosaic.backends.cortex_m.program.tree import Access, Alloc, Assign, Buffer, Op, Statement
 from tosaic.backends.cortex_m.program.tree import Value as Number
 from tosaic.backends.cortex_m.program.values import CHANNEL, RELATIONS, Value
 

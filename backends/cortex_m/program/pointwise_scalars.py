@@ -15,18 +15,9 @@ from tosaic.backends.cortex_m.program.pointwise import (
     loop_over,
     outermost_first,
 )
+from tosaic.backends.cortex_m.program.program import Program
 from tosaic.backends.cortex_m.program.rewriting import seq
-from tosaic.backends.cortex_m.program.tree import (
-    Access,
-    Alloc,
-    Assign,
-    Buffer,
-    For,
-    Op,
-    Program,
-    RefusedError,
-    Statement,
-)
+from tosaic.backends.cortex_m.program.tree import Access, Alloc, Assign, Buffer, For, Op, RefusedError, Statement
 from tosaic.backends.cortex_m.program.tree import Value as Number
 from tosaic.backends.cortex_m.program.values import CHANNEL, Value
 

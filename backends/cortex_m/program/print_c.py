@@ -2,52 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from functools import partial
 
 from tosaic.backends.cortex_m.kernel import weights_at
 from tosaic.backends.cortex_m.program.affine import Affine
-from tosaic.backends.cortex_m.program.assembly import Assembly, assembled, register
-from tosaic.backends.cortex_m.program.block_cycles import cycles_of
+from tosaic.backends.cortex_m.program.assembly import assembled, register
 from tosaic.backends.cortex_m.program.branches import share_of
 from tosaic.backends.cortex_m.program.copied_rows import TOGETHER, copied_row
 from tosaic.backends.cortex_m.program.legal import any_iteration
 from tosaic.backends.cortex_m.program.memory import constant_offsets, scratch_offsets, weights_of
 from tosaic.backends.cortex_m.program.ops import LOOKUP, OPS
 from tosaic.backends.cortex_m.program.overlap import overlaps, relation
-from tosaic.backends.cortex_m.program.rewriting import accesses, parts_of, written_out
-from tosaic.backends.cortex_m.program.structs import Element, Struct
+from tosaic.backends.cortex_m.program.print_assembly import assembly_statement, thumb_statement
+from tosaic.backends.cortex_m.program.print_calls import TYPES, given_to, prototype
+from tosaic.backends.cortex_m.program.program import Program, allocated, walk
+from tosaic.backends.cortex_m.program.rewriting import parts_of, written_out
+from tosaic.backends.cortex_m.program.tally import Tally
 from tosaic.backends.cortex_m.program.thumb import ThumbBlock, is_thumb, thumb
 from tosaic.backends.cortex_m.program.tree import (
     BYTES,
     Access,
     Alloc,
     Assign,
-    Callee,
     For,
     If,
     Instr,
     Invoke,
     Let,
     Op,
-    Program,
     Reduce,
     RefusedError,
     Seq,
     Statement,
     Value,
-    allocated,
-    walk,
 )
 from tosaic.backends.cortex_m.program.vectors import has_vectors, vector_block
-from tosaic.backends.simulators.cycle_model import decoder
 from tosaic.backends.target import Pipeline
 
-_TYPES = {"i8": "int8_t", "i16": "int16_t", "i32": "int32_t", "i64": "int64_t", "f32": "float"}
 # clang 22 stores a high register by an STM that has none.
 _FROM_HIGH = 'INLINE int32_t from_high(int32_t v) { __asm__("" : "+l"(v)); return v; }'
-_FREE, _FREE_LOW = 10, 5
-"""Registers that C has for values beside pointers and counters, and those that instructions of 16 bits reach."""
 _LOOP = 3
 """Instructions of an iteration of a loop of C."""
 _CALL = 20
@@ -81,11 +75,10 @@ class Printer:
         self.buffers = {b.name: b for b in program.arguments}
         self.buffers |= {b.name: b for b in allocated(self.body)}
         self.scratch = scratch_offsets(program)
-        self._counted, self._times, self._loops = [0.0, 0.0], 1.0, dict[str, For]()
-        self._read, self._held, self._free = set[str](), 0, _FREE_LOW if baseline else _FREE
-        self._load = decoder(pipeline)("ldr", "r0, [r1]", 2).timing.occupancy if pipeline else 1
+        self._loops = dict[str, For]()
+        self._tally = Tally(self.buffers, pipeline, baseline=baseline)
         self.text = self._unit()
-        self.instructions, self.cycles = map(round, self._counted)
+        self.instructions, self.cycles = round(self._tally.instructions), round(self._tally.cycles)
 
     def _unit(self) -> str:
         tensors = [b for b in self.program.arguments if b.memory in ("in", "out")]
@@ -94,7 +87,7 @@ class Printer:
             name for pair in overlaps(self.program) for name in (names["in"][pair.input], names["out"][pair.output])
         }
         arguments = [
-            f"{'const ' * (b.memory == 'in')}{_TYPES[b.dtype]} *{'restrict ' * (b.name not in meet)}{b.name}"
+            f"{'const ' * (b.memory == 'in')}{TYPES[b.dtype]} *{'restrict ' * (b.name not in meet)}{b.name}"
             for b in tensors
         ]
         lines = self._print(self.body, 1)
@@ -114,12 +107,12 @@ class Printer:
         values = (s.value for s in walk(self.body) if isinstance(s, Assign | Reduce | Let))
         names = {part.name for value in values for part in parts_of(value) if isinstance(part, Op)}
         high = [_FROM_HIGH] if any(b.memory == "h" for b in self.buffers.values()) else []
-        called = dict.fromkeys(_prototype(s.callee) for s in walk(self.body) if isinstance(s, Invoke))
+        called = dict.fromkeys(prototype(s.callee) for s in walk(self.body) if isinstance(s, Invoke))
         return (*high, *(OPS[name].helper for name in sorted(names & set(OPS)) if OPS[name].helper), *called)
 
     def _constants(self) -> Iterable[str]:
         for name, offset in constant_offsets(self.program).items():
-            kind = _TYPES[self.buffers[name].dtype]
+            kind = TYPES[self.buffers[name].dtype]
             if name == weights_of(self.program):
                 yield weights_at(offset)
                 yield f"  const {kind} *const {name} = (const {kind} *)packed;"
@@ -133,20 +126,20 @@ class Printer:
                 return [line for part in s.body for line in self._print(part, depth)]
             case Alloc():
                 held = s.buffer.bytes // 4 if s.buffer.memory in ("r", "p") else 0
-                self._held += held
+                self._tally.held += held
                 lines = [f"{pad}{{", *self._declared(s, depth + 1), *self._print(s.body, depth + 1), f"{pad}}}"]
-                self._held -= held
+                self._tally.held -= held
                 return lines
             case If(then=Invoke() as call, otherwise=Invoke() as other) if call.callee == other.callee:
-                pairs = zip(self._given(call), self._given(other), strict=True)
+                pairs = zip(given_to(call, self.buffers), given_to(other, self.buffers), strict=True)
                 given = (here if here == there else f"{_all_of(s)} ? {here} : {there}" for here, there in pairs)
                 return self._called(call, given, pad)
             case If():
                 asked, branch = len(s.conditions), self.pipeline.taken_branch / 2 if self.pipeline else 0
-                self._took(_CONDITION * asked, (_CONDITION + branch) * asked)
+                self._tally.took(_CONDITION * asked, (_CONDITION + branch) * asked)
                 share = share_of(s.conditions, self._loops)
-                then = self._times_over(share, partial(self._print, s.then, depth + 1))
-                otherwise = self._times_over(1 - share, partial(self._print, s.otherwise, depth + 1))
+                then = self._tally.times_over(share, partial(self._print, s.then, depth + 1))
+                otherwise = self._tally.times_over(1 - share, partial(self._print, s.otherwise, depth + 1))
                 return [f"{pad}if ({_all_of(s)}) {{", *then, f"{pad}}} else {{", *otherwise, f"{pad}}}"]
             case Let():
                 return self._let(s, depth)
@@ -154,22 +147,22 @@ class Printer:
                 return self._loop(s, depth)
             case Assign() | Reduce():
                 sign = "=" if isinstance(s, Assign) else "+="
-                self._count(s)
+                self._tally.count(s)
                 value = self._value(s.value, wide=self.buffers[s.target.buffer].dtype == "i64")
                 return [f"{pad}{self._place(s.target)} {sign} {value};"]
             case Invoke():
-                return self._called(s, self._given(s), pad)
+                return self._called(s, given_to(s, self.buffers), pad)
             case Instr():
                 raise RefusedError(f"{s.row.name} stands outside of a block")
         raise TypeError(s)
 
     def _let(self, s: Let, depth: int) -> list[str]:
         pad, branch = "  " * depth, self.pipeline.taken_branch / 2 if self.pipeline else 0
-        self._took(_CONDITION, _CONDITION + branch)
-        self._count(s)
+        self._tally.took(_CONDITION, _CONDITION + branch)
+        self._tally.count(s)
         self._loops[s.var] = any_iteration(s)
         number = f"{pad}  const int32_t {s.var} = {self._value(s.value)};"
-        body = self._times_over(1, partial(self._print, s.body, depth + 2))
+        body = self._tally.times_over(1, partial(self._print, s.body, depth + 2))
         return [f"{pad}{{", number, f"{pad}  if ((uint32_t){s.var} < {s.extent}) {{", *body, f"{pad}  }}", f"{pad}}}"]
 
     def _words(self, s: For, pad: str) -> list[str]:
@@ -180,7 +173,7 @@ class Printer:
         size = BYTES[self.buffers[target.buffer].dtype]
         if (where := relation(self.program, source, target)) != "shifted":
             bytes_copied = s.extent * size
-            self._took(_CALL + bytes_copied / 2, _CALL + bytes_copied / 4 * (1 + self._load))
+            self._tally.took(_CALL + bytes_copied / 2, _CALL + bytes_copied / 4 * (1 + self._tally.load))
             to, read = (
                 self._place(Access(a.buffer, tuple(i.at({s.var: 0}) for i in a.index))) for a in (target, source)
             )
@@ -189,7 +182,7 @@ class Printer:
         together = TOGETHER // size
         whole, words = s.extent // together * together, TOGETHER // 4
         for times, moved in ((whole // together, words), (s.extent - whole, 1)):
-            self._took(times * (_LOOP + 2 * moved), times * (_LOOP + moved * (1 + self._load)))
+            self._tally.took(times * (_LOOP + 2 * moved), times * (_LOOP + moved * (1 + self._tally.load)))
         lines = [
             f"{pad}for (int32_t {s.var} = 0; {s.var} < {whole}; {s.var} += {together}) {{",
             f"{pad}  uint32_t words[{words}];",
@@ -203,9 +196,9 @@ class Printer:
     def _declared(self, s: Alloc, depth: int) -> list[str]:
         b, pad = s.buffer, "  " * depth
         if not b.in_registers:
-            start = f"({_TYPES[b.dtype]} *)(scratch + {self.scratch[b.name]})"
-            return [f"{pad}{_TYPES[b.dtype]} *const {b.name} = {start};"]
-        kind = _TYPES[b.dtype] if b.dtype in ("f32", "i64") else "int32_t" if b.lanes == 1 else "uint32_t"
+            start = f"({TYPES[b.dtype]} *)(scratch + {self.scratch[b.name]})"
+            return [f"{pad}{TYPES[b.dtype]} *const {b.name} = {start};"]
+        kind = TYPES[b.dtype] if b.dtype in ("f32", "i64") else "int32_t" if b.lanes == 1 else "uint32_t"
         return [f"{pad}{kind} {', '.join(f'{b.name}__{i}' for i in range(b.size // b.lanes))};"]
 
     def _loop(self, s: For, depth: int) -> list[str]:
@@ -216,7 +209,7 @@ class Printer:
         if s.kind == "words":
             return self._words(s, pad)
         self._loops[s.var] = s
-        body = self._times_over(s.iterations, partial(self._iteration, s, depth + 1))
+        body = self._tally.times_over(s.iterations, partial(self._iteration, s, depth + 1))
         if s.iterations == 1:
             return [f"{pad}{{", f"{pad}  const int32_t {s.var} = 0;", *body, f"{pad}}}"]
         first = [f"{pad}  const int32_t {s.var} = {name} < {s.last} ? {name} : {s.last};"] if early else []
@@ -227,28 +220,20 @@ class Printer:
 
     def _iteration(self, s: For, depth: int) -> list[str]:
         if s.iterations > 1:
-            self._took(_LOOP, _LOOP + (self.pipeline.taken_branch if self.pipeline else 0))
+            self._tally.took(_LOOP, _LOOP + (self.pipeline.taken_branch if self.pipeline else 0))
         return self._block(s.body, depth) if s.kind == "block" else self._print(s.body, depth)
-
-    def _times_over(self, times: float, printed: Callable[[], list[str]]) -> list[str]:
-        """What a loop, or a branch, holds, which is executed so many times as often."""
-        before, self._times = self._times, self._times * times
-        self._read.clear()
-        lines = printed()
-        self._times = before
-        self._read.clear()
-        return lines
 
     def _block(self, body: Statement, depth: int) -> list[str]:
         if has_vectors(body):
             return self._vectors(body, depth)
-        return self._thumb(thumb(body, self.buffers), "  " * depth) if is_thumb(body) else self._assembly(body, depth)
+        pad = "  " * depth
+        return self._thumb(thumb(body, self.buffers), pad) if is_thumb(body) else self._assembly(body, pad)
 
     def _vectors(self, body: Statement, depth: int) -> list[str]:
         last = {n: loop.last for n, loop in self._loops.items()}
         block = vector_block(body, self.buffers, self.pipeline, last, filled=self.filled)
         cost = block.cycles + len(block.pointers.starts)
-        self._took(cost, cost)
+        self._tally.took(cost, cost)
         lanes, starts = block.pointers.lanes, block.pointers.starts
         begun = (
             lanes[n].at(n, self._pointer(*start)) if n in lanes else f"const int8_t *{n} = {self._pointer(*start)};"
@@ -256,56 +241,27 @@ class Printer:
         )
         return [f"{'  ' * depth}{line}" for line in (*block.declared, *begun, *block.statement)]
 
-    def _assembly(self, body: Statement, depth: int) -> list[str]:
-        pad, block = "  " * depth, assembled(body, self.buffers, self.pipeline)
-        self._assembled(block.lines, len(block.pointers))
+    def _assembly(self, body: Statement, pad: str) -> list[str]:
+        block = assembled(body, self.buffers, self.pipeline)
+        self._tally.assembled(block.lines, len(block.pointers))
         declared = [f"uint32_t {', '.join(block.temporaries)};"] if block.temporaries else []
         pointers = [f"const int8_t *const {n} = {self._pointer(*start)};" for n, start in block.pointers.items()]
-        code = [f'  "{line}\\n"' for line in block.lines]
-        lost = ", ".join(f'"{name}"' for name in ("memory", *block.lost))
-        statement = ["__asm__ volatile(", *code, *(f"  : {part}" for part in _operands(block)), f"  : {lost});"]
-        return [f"{pad}{line}" for line in (*declared, *pointers, *statement)]
+        return [f"{pad}{line}" for line in (*declared, *pointers, *assembly_statement(block))]
 
     def _thumb(self, block: ThumbBlock, pad: str) -> list[str]:
-        self._assembled(block.lines, len(block.pointers))
+        self._tally.assembled(block.lines, len(block.pointers))
         pointers = [
             f'register const int8_t *{name} __asm__("{name}") = {self._pointer(*start)};'
             for name, start in block.pointers.items()
         ]
-        changed = [*(f'[{n}] "+h"({n})' for n in block.sums), *(f'"+l"({n})' for n in block.pointers)]
-        lost = ", ".join(f'"{name}"' for name in (*block.used, "cc", "memory"))
-        code = [f'  "{line}\\n"' for line in block.lines]
-        return [
-            f"{pad}{line}" for line in (*pointers, "__asm__ volatile(", *code, f"  : {', '.join(changed)} : : {lost});")
-        ]
+        return [f"{pad}{line}" for line in (*pointers, *thumb_statement(block))]
 
     def _called(self, call: Invoke, given: Iterable[str], pad: str) -> list[str]:
-        self._took(_CALL, _CALL)
+        self._tally.took(_CALL, _CALL)
         return [f"{pad}{call.callee.name}({', '.join(given)});"]
-
-    def _given(self, call: Invoke) -> Iterable[str]:
-        """What is called with what: of a kernel tensors, params and working memory."""
-        where = {
-            window.name: f"{start.buffer} + {self.buffers[start.buffer].address(start.index)}"
-            for window, start in call.windows
-        }
-        if call.callee.takes:
-            return [where[each] if isinstance(each, str) else f"&{_struct(each, where)}" for each in call.callee.takes]
-        given = {"const": "params", "scratch": "scratch"}
-        given |= {window.memory: where[window.name] for window, _ in call.windows if window.memory in given}
-        tensors = (where[window.name] for window, _ in call.windows if window.memory not in given)
-        return (*tensors, *given.values())
 
     def _pointer(self, buffer: str, where: Affine) -> str:
         return f"(const int8_t *){buffer} + {where}"
-
-    def _assembled(self, lines: Sequence[str], pointers: int) -> None:
-        cycles = cycles_of(lines, self.pipeline) if self.pipeline else len(lines)
-        self._took(len(lines) + pointers, cycles + pointers)
-
-    def _took(self, instructions: float, cycles: float) -> None:
-        self._counted[0] += self._times * instructions
-        self._counted[1] += self._times * cycles
 
     def _place(self, access: Access) -> str:
         b = self.buffers[access.buffer]
@@ -326,59 +282,11 @@ class Printer:
                 return OPS[v.name].c.format(*map(self._value, v.args))
         return str(v)
 
-    def _count(self, s: Assign | Reduce | Let) -> None:
-        read = {str(a) for a in accesses(s.value) if not self.buffers[a.buffer].in_registers}
-        written = () if isinstance(s, Let) else (s.target,)
-        memory = len(read - self._read) + sum(not self.buffers[a.buffer].in_registers for a in written)
-        self._read |= read - {*map(str, written)}
-        work = sum(
-            OPS[part.name].instructions for part in parts_of(s.value) if isinstance(part, Op) and part.name in OPS
-        )
-        computed = max(1 - memory, work + isinstance(s, Reduce))
-        values = sum(self.buffers[a.buffer].in_registers for a in (*accesses(s.value), *written))
-        stacked = values * max(0.0, 1 - self._free / max(1, self._held))
-        self._took(memory + computed + stacked, (memory + stacked) * self._load + computed)
-
 
 def _all_of(s: If) -> str:
     return " && ".join(f"{condition} >= 0" for condition in s.conditions)
 
 
-def _struct(struct: Struct, where: Mapping[str, str]) -> str:
-    """A struct, given the pointers to windows."""
-    fields = []
-    for name, value in struct.fields:
-        match value:
-            case Element():
-                text = f"{value.factor} * ({where[value.window]})[{value.number}]"
-            case Struct():
-                text = _struct(value, where)
-            case str():
-                text = f"(void *)({where[value]})"
-            case _:
-                text = str(value)
-        fields.append(f".{name} = {text}")
-    return f"(const {struct.type}){{{', '.join(fields)}}}"
-
-
-def _prototype(callee: Callee) -> str:
-    """What declares it; `extern` at the start keeps the kernel in a translation unit where nothing is inlined."""
-    if callee.header:
-        return f'#include "{callee.header}"'
-    tensors = (b for b in callee.arguments if b.memory in ("in", "out"))
-    given = [f"{'const ' * (b.memory == 'in')}{_TYPES[b.dtype]} *" for b in tensors]
-    return f"extern void {callee.name}({', '.join(given)}, const int8_t *, int8_t *);"
-
-
 def _assembly_lines(lines: Iterable[str]) -> int:
     """How many of some lines of C are instructions of assembly."""
     return sum(line.endswith('\\n"') for line in lines)
-
-
-def _operands(block: Assembly) -> tuple[str, str]:
-    """The outputs and the inputs of a statement of assembly."""
-    kinds = {n: "t" if n in block.floats else "r" for n in (*block.changed, *block.begun, *block.read)}
-    outputs = [f'[{n}] "+{kinds[n]}"({n})' for n in block.changed]
-    outputs += [f'[{n}] "=&{kinds.get(n, "r")}"({n})' for n in (*block.begun, *block.temporaries)]
-    inputs = [f'[{n}] "{kinds.get(n, "r")}"({n})' for n in (*block.read, *block.pointers)]
-    return ", ".join(outputs), ", ".join(inputs)

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
+from tosaic.backends.cortex_m.program.program import Program
 from tosaic.backends.cortex_m.program.rewriting import nested, seq
 from tosaic.backends.cortex_m.program.text import parse_access, parse_statement
-from tosaic.backends.cortex_m.program.tree import Access, Alloc, Assign, Buffer, For, Op, Program, Statement, Value
+from tosaic.backends.cortex_m.program.tree import Access, Alloc, Assign, Buffer, For, Op, Statement, Value
 
 MOST_WEIGHT = 255
 """Sums of int8 with weights of so much in all fit into int16."""

@@ -10,7 +10,8 @@ from functools import lru_cache
 from typing import ClassVar, NamedTuple
 
 from tosaic.backends.cortex_m.program.names import is_free
-from tosaic.backends.cortex_m.program.tree import Program, RefusedError
+from tosaic.backends.cortex_m.program.program import Program
+from tosaic.backends.cortex_m.program.tree import RefusedError
 from tosaic.support.registry import Registry
 
 Argument = int | str

@@ -12,9 +12,11 @@ from tosaic.backends.cortex_m.program.holding import holds, in_class
 from tosaic.backends.cortex_m.program.primitives.iterations import holds_instructions_alone
 from tosaic.backends.cortex_m.program.primitives.merge import iterate_alike
 from tosaic.backends.cortex_m.program.primitives.sums import held
-from tosaic.backends.cortex_m.program.rewriting import held_by, nest_of, parts_of, touches
+from tosaic.backends.cortex_m.program.program import Program, allocated, walk
+from tosaic.backends.cortex_m.program.rewriting import nest_of, parts_of
 from tosaic.backends.cortex_m.program.rules import RULES
 from tosaic.backends.cortex_m.program.schedule import Argument, Primitive
+from tosaic.backends.cortex_m.program.touches import held_by, touches
 from tosaic.backends.cortex_m.program.tree import (
     BYTES,
     REGISTERS,
@@ -27,12 +29,9 @@ from tosaic.backends.cortex_m.program.tree import (
     Instr,
     Let,
     Op,
-    Program,
     Reduce,
     Seq,
     Statement,
-    allocated,
-    walk,
 )
 from tosaic.backends.target import Core
 

@@ -8,18 +8,10 @@ from __future__ import annotations
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.algorithms import Epilogue, deep, products, summed
+from tosaic.backends.cortex_m.program.program import Program
 from tosaic.backends.cortex_m.program.rewriting import nested, seq
 from tosaic.backends.cortex_m.program.text import parse_access, parse_statement
-from tosaic.backends.cortex_m.program.tree import (
-    Access,
-    Alloc,
-    Assign,
-    Buffer,
-    For,
-    If,
-    Program,
-    Statement,
-)
+from tosaic.backends.cortex_m.program.tree import Access, Alloc, Assign, Buffer, For, If, Statement
 
 
 def conv2d(geometry: Geometry, channels: int, epilogue: Epilogue, element: str, by_element: bool = False) -> Program:

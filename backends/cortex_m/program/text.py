@@ -7,6 +7,7 @@ import re
 
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.host import Pack
+from tosaic.backends.cortex_m.program.program import Program
 from tosaic.backends.cortex_m.program.tree import (
     Access,
     Alloc,
@@ -17,7 +18,6 @@ from tosaic.backends.cortex_m.program.tree import (
     Kind,
     Let,
     Op,
-    Program,
     Reduce,
     Seq,
     Statement,

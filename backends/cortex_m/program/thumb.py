@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.assembly import flat, register
-from tosaic.backends.cortex_m.program.rewriting import meaning
 from tosaic.backends.cortex_m.program.row import Formal, Row
+from tosaic.backends.cortex_m.program.touches import meaning
 from tosaic.backends.cortex_m.program.tree import BYTES, Alloc, Buffer, Instr, RefusedError, Statement
 
 LOW = tuple(f"r{number}" for number in range(8))

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tosaic.backends.cortex_m.program.assembly import register
 from tosaic.backends.cortex_m.program.block import halves
-from tosaic.backends.cortex_m.program.rewriting import changes_target, meaning
+from tosaic.backends.cortex_m.program.touches import changes_target, meaning
 from tosaic.backends.cortex_m.program.tree import (
     Access,
     Alloc,

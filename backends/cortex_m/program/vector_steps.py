@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tosaic.backends.cortex_m.program.block import BlockInstruction, advance, distance_name, update
 from tosaic.backends.cortex_m.program.pointer_uses import Address, PointerUse
-from tosaic.backends.cortex_m.program.rewriting import changes_target, meaning
+from tosaic.backends.cortex_m.program.touches import changes_target, meaning
 from tosaic.backends.cortex_m.program.tree import BYTES, REGISTERS, Access, Buffer, Instr, Reduce, RefusedError
 
 _BETWEEN, CARRY = "between", "carry"

@@ -14,6 +14,7 @@ from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.branches import share_of
 from tosaic.backends.cortex_m.program.legal import windows_touched
 from tosaic.backends.cortex_m.program.ops import LOOKUP
+from tosaic.backends.cortex_m.program.program import Program, children
 from tosaic.backends.cortex_m.program.rewriting import accesses, at, parts_of
 from tosaic.backends.cortex_m.program.tree import (
     BYTES,
@@ -26,11 +27,9 @@ from tosaic.backends.cortex_m.program.tree import (
     Invoke,
     Let,
     Op,
-    Program,
     Reduce,
     Seq,
     Statement,
-    children,
 )
 
 _PLACES: Mapping[str, Place] = MappingProxyType(

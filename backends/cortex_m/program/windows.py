@@ -11,9 +11,11 @@ from collections.abc import Sequence
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
-from tosaic.backends.cortex_m.program.rewriting import nested, seq, without_unread
+from tosaic.backends.cortex_m.program.program import Program
+from tosaic.backends.cortex_m.program.rewriting import nested, seq
 from tosaic.backends.cortex_m.program.strips import padded_image
 from tosaic.backends.cortex_m.program.text import parse_access
+from tosaic.backends.cortex_m.program.touches import without_unread
 from tosaic.backends.cortex_m.program.tree import (
     BYTES,
     Access,
@@ -23,7 +25,6 @@ from tosaic.backends.cortex_m.program.tree import (
     For,
     If,
     Op,
-    Program,
     Reduce,
     Seq,
     Statement,

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tosaic.backends.cortex_m.streams.stage import Argument, RowMap, Stage
+from tosaic.backends.cortex_m.streams.row_map import RowMap
+from tosaic.backends.cortex_m.streams.stage import Argument, Stage
 from tosaic.support.functions import body_of, computing_ops, returned, retype, standalone
 from tosaic.support.mlir import bare_bytecode, constant, constant_value, element_type, functions, ir, parse, shape_of
 from tosaic.support.tosa_ops import POINTWISE, data_operands, is_constant

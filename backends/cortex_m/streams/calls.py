@@ -15,25 +15,16 @@ from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.calls import kernel
 from tosaic.backends.cortex_m.program.kernel import scheduled
 from tosaic.backends.cortex_m.program.names import is_free
+from tosaic.backends.cortex_m.program.program import Program, names_in
 from tosaic.backends.cortex_m.program.rewriting import nested, seq
 from tosaic.backends.cortex_m.program.schedule import parse_steps
 from tosaic.backends.cortex_m.program.sketches.copies import copied_elements
-from tosaic.backends.cortex_m.program.tree import (
-    Access,
-    Alloc,
-    Assign,
-    Buffer,
-    Invoke,
-    Let,
-    Program,
-    Statement,
-    names_in,
-)
+from tosaic.backends.cortex_m.program.tree import Access, Alloc, Assign, Buffer, Invoke, Let, Statement
 from tosaic.backends.cortex_m.streams.memory import KNOWN, StreamMemory, cached_name
 from tosaic.backends.cortex_m.streams.pieces import Found, Turns, alike
+from tosaic.backends.cortex_m.streams.plan import Plan
 from tosaic.backends.cortex_m.streams.stage import EDGE
 from tosaic.backends.cortex_m.streams.steps import StepPart, StreamSteps
-from tosaic.backends.cortex_m.streams.stream import Plan
 from tosaic.backends.target import Core
 
 WAS = "was_"

@@ -9,7 +9,7 @@ from tosaic.backends.cortex_m.kernel import KernelSource
 from tosaic.backends.cortex_m.streams.calls import StreamCalls
 from tosaic.backends.cortex_m.streams.feeding import fed_kernel
 from tosaic.backends.cortex_m.streams.memory import StreamMemory, Strips
-from tosaic.backends.cortex_m.streams.stream import Plan
+from tosaic.backends.cortex_m.streams.plan import Plan
 from tosaic.backends.target import Core
 
 

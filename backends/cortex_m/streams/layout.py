@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tosaic.backends.cortex_m.kernels.mve import VECTOR, round_up
-from tosaic.backends.cortex_m.streams.stream import Plan
+from tosaic.backends.cortex_m.streams.plan import Plan
 
 _ROUNDS = 150
 """Orders tried from the best one on."""

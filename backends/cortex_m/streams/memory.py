@@ -12,7 +12,7 @@ from tosaic.backends.cortex_m.kernels.mve import VECTOR, round_up
 from tosaic.backends.cortex_m.kernels.params import Params
 from tosaic.backends.cortex_m.sharing import as_one, whole_vectors, with_shared_weights
 from tosaic.backends.cortex_m.streams.layout import WindowPlace, lay_out
-from tosaic.backends.cortex_m.streams.stream import Plan
+from tosaic.backends.cortex_m.streams.plan import Plan
 
 StageCall: TypeAlias = tuple[int, int]
 """A stage, and the rows that a call of its kernel makes."""

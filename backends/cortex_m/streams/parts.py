@@ -9,16 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from tosaic.backends.cortex_m.streams.stage import (
-    WINDOWS,
-    Argument,
-    RowMap,
-    Stage,
-    cut_resize,
-    resize_reads,
-    span_of,
-    stage_of,
-)
+from tosaic.backends.cortex_m.streams.row_map import RowMap, cut_resize, resize_reads
+from tosaic.backends.cortex_m.streams.stage import WINDOWS, Argument, Stage, span_of, stage_of
 from tosaic.backends.cortex_m.streams.stream import Stream
 from tosaic.support.attributes import int_of, ints_of
 from tosaic.support.functions import body_of, computing_ops, returned, retype, standalone

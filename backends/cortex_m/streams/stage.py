@@ -6,8 +6,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from tosaic.backends.cortex_m.streams.row_map import ROWS, RowMap, cut_resize, dims_of, resized_rows
 from tosaic.backends.cortex_m.streams.upright import make_upright
-from tosaic.support.attributes import enum_of, ints_of
+from tosaic.support.attributes import ints_of
 from tosaic.support.functions import body_of, computing_ops, returned, retype, standalone
 from tosaic.support.mlir import (
     bare_bytecode,
@@ -26,34 +27,8 @@ from tosaic.support.values import is_argument, producer
 WINDOWS = {"tosa.conv2d": 3, "tosa.depthwise_conv2d": 3, "tosa.max_pool2d": None, "tosa.avg_pool2d": None}
 """Ops with a window, and the operand that says what stands around the image; a pool may have no rows around it."""
 _TO_CHANNELS_LAST = (0, 2, 3, 1)
-_ROWS = 1
-"""The axis of rows of an image with its channels last."""
 EDGE = -1
 """Rows around an image are those at its edges."""
-
-
-@dataclass(frozen=True)
-class RowMap:
-    """Rows `first ... first + count - 1` of a result are made of `stride * (count - 1) + reach` rows of an operand,
-    from row `stride * first - before` on; rows before the first and behind the last are those of the padding. Where
-    `up` rows are made together, first and count are of so many rows each."""
-
-    stride: int = 1
-    before: int = 0
-    reach: int = 1
-    up: int = 1
-
-    def first(self, row: int) -> int:
-        """The first row that `row` is made of, negative in the padding."""
-        return self.stride * (row // self.up) - self.before
-
-    def count(self, rows: int) -> int:
-        """The rows that `rows` rows are made of."""
-        return self.stride * (rows // self.up - 1) + self.reach
-
-    def end(self, rows: int) -> int:
-        """The row behind the last that the first `rows` rows are made of."""
-        return self.first(0) + self.count(rows)
 
 
 @dataclass(frozen=True)
@@ -142,7 +117,7 @@ def _takes_rows(function: ir.Operation) -> bool:
     if [op.name for op in ops] != ["tosa.slice"]:
         return False
     taken, whole = shape_of(ops[0].results[0]), shape_of(ops[0].operands[0])
-    return taken[_ROWS + 1 :] == whole[_ROWS + 1 :]
+    return taken[ROWS + 1 :] == whole[ROWS + 1 :]
 
 
 def strip(stage: Stage, count: int) -> bytes:
@@ -153,7 +128,7 @@ def strip(stage: Stage, count: int) -> bytes:
     assert rows is not None
     with function.context, function.location:
         for value, needed in rows.items():
-            axis = 2 if _is_planar(value) else _ROWS
+            axis = 2 if _is_planar(value) else ROWS
             extents = list(shape_of(value))
             extents[axis] = needed.count(count)
             value.set_type(ir.RankedTensorType.get(extents, element_type(value)))
@@ -164,7 +139,7 @@ def strip(stage: Stage, count: int) -> bytes:
             if op.name == "tosa.slice":
                 _slice_rows(op, count)
             if op.name == "tosa.resize":
-                cut_resize(op, _ROWS, 0, -_resized_rows(op).before, count)
+                cut_resize(op, ROWS, 0, -resized_rows(op).before, count)
         retype(function)
     return bare_bytecode(module)
 
@@ -195,8 +170,8 @@ def _needed(op: ir.Operation, rows: RowMap) -> dict[ir.Value, RowMap] | None:
     """The rows of each operand behind `rows` of the op's result; an operand without is read whole."""
     image = op.operands[0]
     if op.name in POINTWISE:
-        height = shape_of(op.results[0])[_ROWS]
-        operands = [o for o in data_operands(op) if len(shape_of(o)) == 4 and shape_of(o)[_ROWS] == height]
+        height = shape_of(op.results[0])[ROWS]
+        operands = [o for o in data_operands(op) if len(shape_of(o)) == 4 and shape_of(o)[ROWS] == height]
         whole = [o for o in data_operands(op) if o not in operands]
         if all(is_argument(o) or producer(o, *CONSTANT) is not None for o in whole):
             return dict.fromkeys(operands, rows)
@@ -211,55 +186,16 @@ def _needed(op: ir.Operation, rows: RowMap) -> dict[ir.Value, RowMap] | None:
     if op.name == "tosa.concat" and int(ir.IntegerAttr(op.attributes["axis"]).value) == 3:
         return dict.fromkeys(op.operands, rows)
     if op.name == "tosa.resize" and is_argument(image):
-        resized = _resized_rows(op)
-        return None if shape_of(op.results[0])[_ROWS] % resized.up else {image: resized}
+        resized = resized_rows(op)
+        return None if shape_of(op.results[0])[ROWS] % resized.up else {image: resized}
     if op.name == "tosa.transpose_conv2d" and is_argument(image):
         tall, stride, out_pad = shape_of(op.operands[1])[1], ints_of(op, "stride")[0], ints_of(op, "out_pad")
         return {image: RowMap(up=tall)} if tall == stride and not any(out_pad[:2]) else None
     if op.name == "tosa.slice" and is_argument(image):
-        return {image: RowMap(before=-_dims(op.operands[1])[_ROWS])}
+        return {image: RowMap(before=-dims_of(op.operands[1])[ROWS])}
     if op.name == "tosa.transpose" and ints_of(op, "perms") == _TO_CHANNELS_LAST and is_argument(image):
         return {image: rows}
     return None
-
-
-def _resized_rows(op: ir.Operation) -> RowMap:
-    """The rows of which a RESIZE makes others: as many together as there are before its weights repeat."""
-    numerator, denominator, _ = _resize_scale(op, _ROWS)
-    common = math.gcd(numerator, denominator)
-    up, stride = numerator // common, denominator // common
-    first, last = resize_reads(op, _ROWS, 0, up - 1)
-    return RowMap(stride, -first, last - first + 1, up)
-
-
-def resize_reads(op: ir.Operation, axis: int, first: int, last: int) -> tuple[int, int]:
-    """The first and the last row, or column, of which a RESIZE makes those from `first` to `last` (TOSA 1.0, RESIZE);
-    beyond the edges where these are repeated."""
-    numerator, denominator, offset = _resize_scale(op, axis)
-    low, high = (row * denominator + offset for row in (first, last))
-    if enum_of(op, "mode") == "NEAREST_NEIGHBOR":
-        return (2 * low + numerator) // (2 * numerator), (2 * high + numerator) // (2 * numerator)
-    return low // numerator, high // numerator + 1
-
-
-def cut_resize(op: ir.Operation, axis: int, made: int, read: int, count: int) -> None:
-    """Let a RESIZE, whose operand begins with what was `read` along an axis, make `count` rows or columns from `made`
-    on."""
-    numerator, denominator, offset = _resize_scale(op, axis)
-    moved = offset + made * denominator - read * numerator
-    border = (count - 1) * denominator - (shape_of(op.operands[0])[axis] - 1) * numerator + moved
-    with ir.InsertionPoint(op):
-        for number, value in ((2, moved), (3, border)):
-            dims = _dims(op.operands[number])
-            dims[axis - _ROWS] = value
-            op.operands[number] = constant_shape(dims)
-
-
-def _resize_scale(op: ir.Operation, axis: int) -> tuple[int, int, int]:
-    """Numerator, denominator and offset along an axis: row r is made at (r * denominator + offset) / numerator."""
-    scale, offsets = _dims(op.operands[1]), _dims(op.operands[2])
-    first = 2 * (axis - _ROWS)
-    return scale[first], scale[first + 1], offsets[axis - _ROWS]
 
 
 def span_of(op: ir.Operation, axis: int) -> int:
@@ -275,16 +211,9 @@ def _slice_rows(op: ir.Operation, count: int) -> None:
     """Let a slice, whose operand begins with the first row that it takes, take `count` of them."""
     with ir.InsertionPoint(op):
         for number, rows in ((1, 0), (2, count)):
-            dims = _dims(op.operands[number])
-            dims[_ROWS] = rows
+            dims = dims_of(op.operands[number])
+            dims[ROWS] = rows
             op.operands[number] = constant_shape(dims)
-
-
-def _dims(value: ir.Value) -> list[int]:
-    """The numbers of a shape."""
-    numbers = constant_value(value)
-    assert numbers is not None
-    return [int(number) for number in numbers]
 
 
 def _paddings(function: ir.Operation) -> dict[ir.Value, int]:

@@ -7,8 +7,8 @@ from typing import Literal, NamedTuple
 
 from tosaic.backends.cortex_m.streams.layout import WindowPlace
 from tosaic.backends.cortex_m.streams.pieces import Numbers
+from tosaic.backends.cortex_m.streams.plan import Plan
 from tosaic.backends.cortex_m.streams.stage import EDGE, Argument
-from tosaic.backends.cortex_m.streams.stream import Plan
 
 Kind = Literal["bring", "take", "make", "above", "below", "keep"]
 _ORDER: Sequence[Kind] = ("bring", "make", "above", "below", "keep")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from tosaic.backends.cortex_m.kernel import KernelSource, Overlap
 from tosaic.backends.cortex_m.program.schedule import Step
 from tosaic.backends.cortex_m.streams.driver import stream_kernel
-from tosaic.backends.cortex_m.streams.stream import Plan
+from tosaic.backends.cortex_m.streams.plan import Plan
 from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.backends.target import Core
 from tosaic.tuner.space import Schedule, Space, Variant

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tosaic.backends.cortex_m.streams.stage import RowMap
+from tosaic.backends.cortex_m.streams.row_map import RowMap
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,9 @@ import numpy as np
 from tosaic.backends.cortex_m.kernel import KernelSource
 from tosaic.backends.cortex_m.program.interpret import Meaning
 from tosaic.backends.cortex_m.streams.memory import Strips
+from tosaic.backends.cortex_m.streams.plan import Plan
 from tosaic.backends.cortex_m.streams.stage import EDGE, Argument, Stage
-from tosaic.backends.cortex_m.streams.stream import Plan, Stream
+from tosaic.backends.cortex_m.streams.stream import Stream
 
 
 def kernels_of(plan: Plan) -> Strips:

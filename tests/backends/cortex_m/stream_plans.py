@@ -7,8 +7,10 @@ from dataclasses import replace
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from tosaic.backends.cortex_m.streams.stage import EDGE, Argument, RowMap, Stage
-from tosaic.backends.cortex_m.streams.stream import Plan, Stream
+from tosaic.backends.cortex_m.streams.plan import Plan
+from tosaic.backends.cortex_m.streams.row_map import RowMap
+from tosaic.backends.cortex_m.streams.stage import EDGE, Argument, Stage
+from tosaic.backends.cortex_m.streams.stream import Stream
 
 
 def window(height: int, kernel: int, stride: int, pad: tuple[int, int]) -> tuple[RowMap, int]:

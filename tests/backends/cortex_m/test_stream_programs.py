@@ -19,8 +19,10 @@ from tosaic.backends.cortex_m.streams.calls import StreamCalls
 from tosaic.backends.cortex_m.streams.feeding import FedStream
 from tosaic.backends.cortex_m.streams.memory import StreamMemory
 from tosaic.backends.cortex_m.streams.pieces import Piece, Turns, pieces
-from tosaic.backends.cortex_m.streams.stage import Argument, RowMap, Stage
-from tosaic.backends.cortex_m.streams.stream import Plan, Stream
+from tosaic.backends.cortex_m.streams.plan import Plan
+from tosaic.backends.cortex_m.streams.row_map import RowMap
+from tosaic.backends.cortex_m.streams.stage import Argument, Stage
+from tosaic.backends.cortex_m.streams.stream import Stream
 from tosaic.target_files.ready import find_target
 
 M55, M4 = (find_target(name).core for name in ("cortex-m55", "cortex-m4"))

@@ -14,8 +14,10 @@ from tosa_graphs import Graph
 from tosaic.backends.cortex_m.streams.across import groups, stage_across
 from tosaic.backends.cortex_m.streams.layout import lay_out, least_bytes
 from tosaic.backends.cortex_m.streams.parts import side_by_side
-from tosaic.backends.cortex_m.streams.stage import EDGE, Argument, RowMap, Stage, stage_of, strip
-from tosaic.backends.cortex_m.streams.stream import Plan, Stream
+from tosaic.backends.cortex_m.streams.plan import Plan
+from tosaic.backends.cortex_m.streams.row_map import RowMap
+from tosaic.backends.cortex_m.streams.stage import EDGE, Argument, Stage, stage_of, strip
+from tosaic.backends.cortex_m.streams.stream import Stream
 from tosaic.backends.reference import evaluate
 from tosaic.support.mlir import bare_bytecode, functions, ir, parse, shape_of
 

@@ -9,8 +9,9 @@ from functools import cached_property
 
 from tosaic.backends.cortex_m.kernel import KernelSource
 from tosaic.backends.cortex_m.streams.parts import side_by_side, whole_name
+from tosaic.backends.cortex_m.streams.plan import Plan
 from tosaic.backends.cortex_m.streams.stage import Stage
-from tosaic.backends.cortex_m.streams.stream import Plan, Stream
+from tosaic.backends.cortex_m.streams.stream import Stream
 from tosaic.compiler.fitting.calls import Calls
 
 _HEIGHTS = (1, 2, 4, 8, 16)

@@ -8,26 +8,16 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from tosaic.backends.cortex_m.program.affine import Affine
+from tosaic.backends.cortex_m.program.around import stands_in
 from tosaic.backends.cortex_m.program.holding import holds, in_class
 from tosaic.backends.cortex_m.program.legal import Use, covers, reads_old, uses
 from tosaic.backends.cortex_m.program.legal_windows import Window, window_of, windows_inside
 from tosaic.backends.cortex_m.program.primitives.dims import not_held
 from tosaic.backends.cortex_m.program.primitives.loops import plain, renamed, with_loop
-from tosaic.backends.cortex_m.program.rewriting import (
-    at,
-    exchanged,
-    mapped,
-    nest_of,
-    nested,
-    own_buffers,
-    seq,
-    stands_in,
-    tables_of,
-    touches,
-    with_accesses,
-    written_by,
-)
+from tosaic.backends.cortex_m.program.program import Program
+from tosaic.backends.cortex_m.program.rewriting import at, exchanged, mapped, nest_of, nested, seq, with_accesses
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive, fresh
+from tosaic.backends.cortex_m.program.touches import own_buffers, tables_of, touches, written_by
 from tosaic.backends.cortex_m.program.tree import (
     REGISTERS,
     Access,
@@ -35,7 +25,6 @@ from tosaic.backends.cortex_m.program.tree import (
     Assign,
     Buffer,
     For,
-    Program,
     RefusedError,
     Seq,
     Statement,

@@ -13,17 +13,10 @@ from tosaic.backends.cortex_m.program.primitives.buffers import whole_registers
 from tosaic.backends.cortex_m.program.primitives.constants import uses_of
 from tosaic.backends.cortex_m.program.primitives.loops import plain, with_loop
 from tosaic.backends.cortex_m.program.primitives.sums import held
-from tosaic.backends.cortex_m.program.rewriting import (
-    exchanged,
-    mapped,
-    nested,
-    parts_of,
-    seq,
-    touches,
-    with_part,
-    written_by,
-)
+from tosaic.backends.cortex_m.program.program import Program, walk
+from tosaic.backends.cortex_m.program.rewriting import exchanged, mapped, nested, parts_of, seq, with_part
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive, fresh
+from tosaic.backends.cortex_m.program.touches import touches, written_by
 from tosaic.backends.cortex_m.program.tree import (
     REGISTERS,
     Access,
@@ -32,12 +25,10 @@ from tosaic.backends.cortex_m.program.tree import (
     Buffer,
     For,
     Op,
-    Program,
     Reduce,
     RefusedError,
     Seq,
     Statement,
-    walk,
 )
 
 

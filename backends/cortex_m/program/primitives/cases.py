@@ -8,22 +8,15 @@ from dataclasses import replace
 from functools import partial
 
 from tosaic.backends.cortex_m.program.affine import Affine
+from tosaic.backends.cortex_m.program.around import around_of, stands_in
 from tosaic.backends.cortex_m.program.legal import elements_of, uses
 from tosaic.backends.cortex_m.program.primitives.dims import not_held
 from tosaic.backends.cortex_m.program.primitives.loops import plain, renamed, with_loop
-from tosaic.backends.cortex_m.program.rewriting import (
-    around_of,
-    at,
-    exchanged,
-    mapped_down,
-    own_buffers,
-    seq,
-    stands_in,
-    touches,
-    written_by,
-)
+from tosaic.backends.cortex_m.program.program import Program, walk
+from tosaic.backends.cortex_m.program.rewriting import at, exchanged, mapped_down, seq
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive
-from tosaic.backends.cortex_m.program.tree import Alloc, For, If, Program, RefusedError, Statement, walk
+from tosaic.backends.cortex_m.program.touches import own_buffers, touches, written_by
+from tosaic.backends.cortex_m.program.tree import Alloc, For, If, RefusedError, Statement
 
 
 @PRIMITIVES.register

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tosaic.backends.cortex_m.program.around import under
 from tosaic.backends.cortex_m.program.legal import bounds_of
 from tosaic.backends.cortex_m.program.primitives.loops import plain, renamed, with_loop
-from tosaic.backends.cortex_m.program.rewriting import mapped_down, under
+from tosaic.backends.cortex_m.program.program import Program
+from tosaic.backends.cortex_m.program.rewriting import mapped_down
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive, fresh
-from tosaic.backends.cortex_m.program.tree import Around, If, Program, RefusedError, Statement
+from tosaic.backends.cortex_m.program.tree import Around, If, RefusedError, Statement
 
 
 @PRIMITIVES.register

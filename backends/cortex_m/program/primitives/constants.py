@@ -8,33 +8,17 @@ from dataclasses import replace
 import numpy as np
 
 from tosaic.backends.cortex_m.program.affine import Affine
+from tosaic.backends.cortex_m.program.around import stands_in, under
 from tosaic.backends.cortex_m.program.host import Derive, Pack
 from tosaic.backends.cortex_m.program.interpret import packed
 from tosaic.backends.cortex_m.program.legal import any_iteration, last_values, uses
 from tosaic.backends.cortex_m.program.primitives.dims import dimension, not_held, relaid
 from tosaic.backends.cortex_m.program.primitives.loops import plain, with_loop
-from tosaic.backends.cortex_m.program.rewriting import (
-    own_buffers,
-    own_touches,
-    stands_in,
-    tables_of,
-    touches,
-    under,
-    with_accesses,
-)
+from tosaic.backends.cortex_m.program.program import Program, walk
+from tosaic.backends.cortex_m.program.rewriting import with_accesses
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive, fresh
-from tosaic.backends.cortex_m.program.tree import (
-    Access,
-    Buffer,
-    For,
-    If,
-    Let,
-    Op,
-    Program,
-    Reduce,
-    RefusedError,
-    walk,
-)
+from tosaic.backends.cortex_m.program.touches import own_buffers, own_touches, tables_of, touches
+from tosaic.backends.cortex_m.program.tree import Access, Buffer, For, If, Let, Op, Reduce, RefusedError
 
 
 def repacked(program: Program, b: Buffer, shape: tuple[int, ...], where: tuple[Affine, ...]) -> Program:

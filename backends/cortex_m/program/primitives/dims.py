@@ -9,15 +9,10 @@ from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.holding import holds
 from tosaic.backends.cortex_m.program.host import Pack
 from tosaic.backends.cortex_m.program.legal import bounds_of
-from tosaic.backends.cortex_m.program.rewriting import (
-    held_by,
-    mapped,
-    seq,
-    tables_of,
-    value_with_accesses,
-    with_accesses,
-)
+from tosaic.backends.cortex_m.program.program import Program, names_in
+from tosaic.backends.cortex_m.program.rewriting import mapped, seq, value_with_accesses, with_accesses
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive
+from tosaic.backends.cortex_m.program.touches import held_by, tables_of
 from tosaic.backends.cortex_m.program.tree import (
     Access,
     Alloc,
@@ -26,11 +21,9 @@ from tosaic.backends.cortex_m.program.tree import (
     For,
     If,
     Let,
-    Program,
     RefusedError,
     Seq,
     Statement,
-    names_in,
 )
 
 _Index = tuple[Affine, ...]

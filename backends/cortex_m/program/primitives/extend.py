@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tosaic.backends.cortex_m.program.affine import Affine
+from tosaic.backends.cortex_m.program.around import around_of, loops_of
 from tosaic.backends.cortex_m.program.legal import Use, elements_of, last_values, uses
 from tosaic.backends.cortex_m.program.primitives.constants import lengthened
 from tosaic.backends.cortex_m.program.primitives.dims import not_held
 from tosaic.backends.cortex_m.program.primitives.loops import plain, with_loop
-from tosaic.backends.cortex_m.program.rewriting import around_of, loops_of
+from tosaic.backends.cortex_m.program.program import Program
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive
-from tosaic.backends.cortex_m.program.tree import Buffer, For, Program, RefusedError
+from tosaic.backends.cortex_m.program.tree import Buffer, For, RefusedError
 
 
 @PRIMITIVES.register

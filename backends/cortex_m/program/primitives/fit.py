@@ -6,20 +6,13 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from tosaic.backends.cortex_m.program.affine import Affine
+from tosaic.backends.cortex_m.program.around import loops_of, under
 from tosaic.backends.cortex_m.program.host import Derive
 from tosaic.backends.cortex_m.program.primitives.ranges import range_of
-from tosaic.backends.cortex_m.program.rewriting import loops_of, mapped, parts_of, under, with_part
+from tosaic.backends.cortex_m.program.program import Program
+from tosaic.backends.cortex_m.program.rewriting import mapped, parts_of, with_part
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive
-from tosaic.backends.cortex_m.program.tree import (
-    Access,
-    Assign,
-    Op,
-    Program,
-    Reduce,
-    RefusedError,
-    Statement,
-    Value,
-)
+from tosaic.backends.cortex_m.program.tree import Access, Assign, Op, Reduce, RefusedError, Statement, Value
 
 
 class _ScaledSum(NamedTuple):

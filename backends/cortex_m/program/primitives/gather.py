@@ -6,9 +6,10 @@ import math
 
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.primitives.loops import plain, renamed, with_loop
+from tosaic.backends.cortex_m.program.program import Program, walk
 from tosaic.backends.cortex_m.program.rewriting import accesses, at, seq
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive, fresh
-from tosaic.backends.cortex_m.program.tree import For, Program, Reduce, RefusedError, Statement, walk
+from tosaic.backends.cortex_m.program.tree import For, Reduce, RefusedError, Statement
 
 _MOST = 64
 

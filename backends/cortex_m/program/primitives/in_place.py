@@ -8,19 +8,14 @@ from typing import NamedTuple
 
 from tosaic.backends.cortex_m.isa.isa import ISAS, rows_of
 from tosaic.backends.cortex_m.program.affine import Affine
+from tosaic.backends.cortex_m.program.around import under
 from tosaic.backends.cortex_m.program.legal import bounds_of, uses
 from tosaic.backends.cortex_m.program.primitives.loops import renamed
-from tosaic.backends.cortex_m.program.rewriting import (
-    exchanged,
-    mapped,
-    nest_of,
-    seq,
-    under,
-    with_accesses,
-    written_by,
-)
+from tosaic.backends.cortex_m.program.program import Program
+from tosaic.backends.cortex_m.program.rewriting import exchanged, mapped, nest_of, seq, with_accesses
 from tosaic.backends.cortex_m.program.row import Row
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive
+from tosaic.backends.cortex_m.program.touches import written_by
 from tosaic.backends.cortex_m.program.tree import (
     BYTES,
     Access,
@@ -31,7 +26,6 @@ from tosaic.backends.cortex_m.program.tree import (
     For,
     If,
     Instr,
-    Program,
     RefusedError,
     Seq,
     Statement,

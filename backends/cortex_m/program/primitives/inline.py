@@ -8,9 +8,11 @@ from dataclasses import replace
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.primitives.buffers import scope_of
 from tosaic.backends.cortex_m.program.primitives.dims import not_held
-from tosaic.backends.cortex_m.program.rewriting import exchanged, mapped, nest_of, seq, touches, with_accesses
+from tosaic.backends.cortex_m.program.program import Program
+from tosaic.backends.cortex_m.program.rewriting import exchanged, mapped, nest_of, seq, with_accesses
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive
-from tosaic.backends.cortex_m.program.tree import Access, Assign, Buffer, For, If, Program, RefusedError, Statement
+from tosaic.backends.cortex_m.program.touches import touches
+from tosaic.backends.cortex_m.program.tree import Access, Assign, Buffer, For, If, RefusedError, Statement
 
 
 @PRIMITIVES.register

@@ -10,22 +10,15 @@ from typing import TypeAlias
 
 from tosaic.backends.cortex_m.isa.isa import ISAS, rows_of
 from tosaic.backends.cortex_m.program.affine import Affine
+from tosaic.backends.cortex_m.program.around import under
 from tosaic.backends.cortex_m.program.check import SLACK
 from tosaic.backends.cortex_m.program.legal import bounds_of
 from tosaic.backends.cortex_m.program.primitives.loops import with_loop
-from tosaic.backends.cortex_m.program.rewriting import (
-    LEVELS,
-    at,
-    mapped,
-    mapped_down,
-    meaning,
-    nest_of,
-    seq,
-    touches,
-    under,
-)
+from tosaic.backends.cortex_m.program.program import Program, walk
+from tosaic.backends.cortex_m.program.rewriting import at, mapped, mapped_down, nest_of, seq
 from tosaic.backends.cortex_m.program.row import Row
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive
+from tosaic.backends.cortex_m.program.touches import LEVELS, meaning, touches
 from tosaic.backends.cortex_m.program.tree import (
     BYTES,
     REGISTERS,
@@ -35,12 +28,10 @@ from tosaic.backends.cortex_m.program.tree import (
     For,
     Instr,
     Op,
-    Program,
     Reduce,
     RefusedError,
     Statement,
     Value,
-    walk,
 )
 
 _Rows: TypeAlias = Mapping[Hashable, Sequence[Row]]

@@ -5,20 +5,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tosaic.backends.cortex_m.program.around import around_of
 from tosaic.backends.cortex_m.program.copied_rows import copied_row
 from tosaic.backends.cortex_m.program.primitives.loops import plain, with_loop
-from tosaic.backends.cortex_m.program.rewriting import around_of, mapped, touches, written_by
+from tosaic.backends.cortex_m.program.program import Program, walk
+from tosaic.backends.cortex_m.program.rewriting import mapped
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive
-from tosaic.backends.cortex_m.program.tree import (
-    BLOCKS,
-    SCALAR,
-    For,
-    Instr,
-    Program,
-    RefusedError,
-    Statement,
-    walk,
-)
+from tosaic.backends.cortex_m.program.touches import touches, written_by
+from tosaic.backends.cortex_m.program.tree import BLOCKS, SCALAR, For, Instr, RefusedError, Statement
 
 
 @PRIMITIVES.register

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import itertools
 
+from tosaic.backends.cortex_m.program.around import stands_in
 from tosaic.backends.cortex_m.program.lane_forms import LaneForms
 from tosaic.backends.cortex_m.program.lane_vectors import VECTOR, LaneVectors, SpreadNumbers
 from tosaic.backends.cortex_m.program.lane_writer import LaneWriter
 from tosaic.backends.cortex_m.program.legal import why_not_apart
 from tosaic.backends.cortex_m.program.primitives.loops import plain, with_loop
-from tosaic.backends.cortex_m.program.rewriting import accesses, exchanged, seq, stands_in, without_unread
+from tosaic.backends.cortex_m.program.program import Program
+from tosaic.backends.cortex_m.program.rewriting import accesses, exchanged, seq
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive, fresh
-from tosaic.backends.cortex_m.program.tree import (
-    Alloc,
-    Assign,
-    For,
-    Program,
-    RefusedError,
-    Seq,
-)
+from tosaic.backends.cortex_m.program.touches import without_unread
+from tosaic.backends.cortex_m.program.tree import Alloc, Assign, For, RefusedError, Seq
 
 _LANES = (4, 8, 16)
 

@@ -7,9 +7,10 @@ from dataclasses import replace
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.primitives.dims import not_held
 from tosaic.backends.cortex_m.program.primitives.loops import plain, with_loop
+from tosaic.backends.cortex_m.program.program import Program
 from tosaic.backends.cortex_m.program.rewriting import with_accesses
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive
-from tosaic.backends.cortex_m.program.tree import Access, Alloc, Program, RefusedError
+from tosaic.backends.cortex_m.program.tree import Access, Alloc, RefusedError
 
 
 @PRIMITIVES.register

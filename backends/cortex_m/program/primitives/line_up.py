@@ -7,19 +7,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from tosaic.backends.cortex_m.program.affine import Affine
+from tosaic.backends.cortex_m.program.around import around_of, stands_in
 from tosaic.backends.cortex_m.program.legal import bounds_of
 from tosaic.backends.cortex_m.program.primitives.loops import plain, renamed, with_loop
-from tosaic.backends.cortex_m.program.rewriting import (
-    accesses,
-    around_of,
-    at,
-    own_buffers,
-    seq,
-    stands_in,
-    with_accesses,
-    written_by,
-)
+from tosaic.backends.cortex_m.program.program import Program, walk
+from tosaic.backends.cortex_m.program.rewriting import accesses, at, seq, with_accesses
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive
+from tosaic.backends.cortex_m.program.touches import own_buffers, written_by
 from tosaic.backends.cortex_m.program.tree import (
     Access,
     Alloc,
@@ -28,12 +22,10 @@ from tosaic.backends.cortex_m.program.tree import (
     Buffer,
     For,
     If,
-    Program,
     Reduce,
     RefusedError,
     Seq,
     Statement,
-    walk,
 )
 
 _MOST = 1024

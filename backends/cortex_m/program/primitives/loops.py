@@ -7,32 +7,14 @@ import math
 from dataclasses import replace
 
 from tosaic.backends.cortex_m.program.affine import Affine
+from tosaic.backends.cortex_m.program.around import around_of
 from tosaic.backends.cortex_m.program.legal import why_not_apart, why_not_repeatable
 from tosaic.backends.cortex_m.program.primitives.dims import MergeDims
-from tosaic.backends.cortex_m.program.rewriting import (
-    around_of,
-    at,
-    exchanged,
-    mapped,
-    own_buffers,
-    seq,
-    touches,
-    with_accesses,
-)
+from tosaic.backends.cortex_m.program.program import Program, walk
+from tosaic.backends.cortex_m.program.rewriting import at, exchanged, mapped, seq, with_accesses
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive, fresh
-from tosaic.backends.cortex_m.program.tree import (
-    BLOCKS,
-    Alloc,
-    For,
-    If,
-    Let,
-    Op,
-    Program,
-    RefusedError,
-    Seq,
-    Statement,
-    walk,
-)
+from tosaic.backends.cortex_m.program.touches import own_buffers, touches
+from tosaic.backends.cortex_m.program.tree import BLOCKS, Alloc, For, If, Let, Op, RefusedError, Seq, Statement
 
 
 def plain(loop: For) -> For:

@@ -9,9 +9,11 @@ from dataclasses import replace
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.legal import Use, uses
 from tosaic.backends.cortex_m.program.primitives.loops import plain
-from tosaic.backends.cortex_m.program.rewriting import at, exchanged, seq, tables_of, touches, written_by
+from tosaic.backends.cortex_m.program.program import Program
+from tosaic.backends.cortex_m.program.rewriting import at, exchanged, seq
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive
-from tosaic.backends.cortex_m.program.tree import Alloc, For, Program, RefusedError, Seq, Statement
+from tosaic.backends.cortex_m.program.touches import tables_of, touches, written_by
+from tosaic.backends.cortex_m.program.tree import Alloc, For, RefusedError, Seq, Statement
 
 
 @PRIMITIVES.register

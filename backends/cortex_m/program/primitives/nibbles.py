@@ -9,6 +9,7 @@ from tosaic.backends.cortex_m.program.host import Derive
 from tosaic.backends.cortex_m.program.primitives.carry import begun_of, factors_of, shifted_of
 from tosaic.backends.cortex_m.program.primitives.constants import lengthened
 from tosaic.backends.cortex_m.program.primitives.loops import plain
+from tosaic.backends.cortex_m.program.program import Program
 from tosaic.backends.cortex_m.program.rewriting import exchanged, nested, seq
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive, fresh
 from tosaic.backends.cortex_m.program.tree import (
@@ -18,7 +19,6 @@ from tosaic.backends.cortex_m.program.tree import (
     Buffer,
     For,
     Op,
-    Program,
     Reduce,
     RefusedError,
     Statement,

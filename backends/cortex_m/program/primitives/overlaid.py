@@ -11,9 +11,11 @@ from tosaic.backends.cortex_m.program.host import Derive
 from tosaic.backends.cortex_m.program.primitives.constants import origins, read_by_loops, repacked, uses_of
 from tosaic.backends.cortex_m.program.primitives.dims import dimension, not_held, relaid
 from tosaic.backends.cortex_m.program.primitives.loops import plain, with_loop
-from tosaic.backends.cortex_m.program.rewriting import at, nested, seq, with_accesses, without_unread
+from tosaic.backends.cortex_m.program.program import Program
+from tosaic.backends.cortex_m.program.rewriting import at, nested, seq, with_accesses
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive, fresh
-from tosaic.backends.cortex_m.program.tree import Access, Assign, Buffer, For, Program, RefusedError, Statement
+from tosaic.backends.cortex_m.program.touches import without_unread
+from tosaic.backends.cortex_m.program.tree import Access, Assign, Buffer, For, RefusedError, Statement
 
 
 @PRIMITIVES.register

@@ -7,9 +7,10 @@ from dataclasses import replace
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.legal import why_not_apart
 from tosaic.backends.cortex_m.program.primitives.loops import MOST_ITERATIONS, plain, renamed, with_loop
+from tosaic.backends.cortex_m.program.program import Program
 from tosaic.backends.cortex_m.program.rewriting import at, seq
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive, fresh
-from tosaic.backends.cortex_m.program.tree import For, Program, RefusedError, Statement
+from tosaic.backends.cortex_m.program.tree import For, RefusedError, Statement
 
 
 @PRIMITIVES.register

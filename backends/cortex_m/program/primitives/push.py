@@ -11,19 +11,11 @@ from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.primitives.constants import origins, repacked, uses_of
 from tosaic.backends.cortex_m.program.primitives.dims import relaid
 from tosaic.backends.cortex_m.program.primitives.loops import plain, with_loop
-from tosaic.backends.cortex_m.program.rewriting import at, nested, seq, with_accesses, written_by
+from tosaic.backends.cortex_m.program.program import Program
+from tosaic.backends.cortex_m.program.rewriting import at, nested, seq, with_accesses
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive, fresh
-from tosaic.backends.cortex_m.program.tree import (
-    Access,
-    Alloc,
-    Assign,
-    For,
-    Op,
-    Program,
-    Reduce,
-    RefusedError,
-    Statement,
-)
+from tosaic.backends.cortex_m.program.touches import written_by
+from tosaic.backends.cortex_m.program.tree import Access, Alloc, Assign, For, Op, Reduce, RefusedError, Statement
 
 
 @PRIMITIVES.register

@@ -6,23 +6,16 @@ import math
 from dataclasses import replace
 from itertools import product
 
+from tosaic.backends.cortex_m.program.around import around_of, loops_of, under
 from tosaic.backends.cortex_m.program.holding import holds
 from tosaic.backends.cortex_m.program.host import Derive
 from tosaic.backends.cortex_m.program.legal import bounds_of
 from tosaic.backends.cortex_m.program.primitives.dims import not_held
 from tosaic.backends.cortex_m.program.primitives.loops import with_loop
-from tosaic.backends.cortex_m.program.rewriting import (
-    around_of,
-    loops_of,
-    mapped,
-    own_touches,
-    reduced,
-    tables_of,
-    under,
-    with_accesses,
-    without_unread,
-)
+from tosaic.backends.cortex_m.program.program import Program
+from tosaic.backends.cortex_m.program.rewriting import mapped, with_accesses
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive, fresh
+from tosaic.backends.cortex_m.program.touches import own_touches, reduced, tables_of, without_unread
 from tosaic.backends.cortex_m.program.tree import (
     BYTES,
     Access,
@@ -33,7 +26,6 @@ from tosaic.backends.cortex_m.program.tree import (
     Instr,
     Invoke,
     Op,
-    Program,
     Reduce,
     RefusedError,
     Statement,

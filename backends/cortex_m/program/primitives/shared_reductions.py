@@ -7,11 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tosaic.backends.cortex_m.program.affine import Affine
+from tosaic.backends.cortex_m.program.around import around_of
 from tosaic.backends.cortex_m.program.legal import bounds_of, why_not_apart
 from tosaic.backends.cortex_m.program.primitives.loops import renamed
-from tosaic.backends.cortex_m.program.rewriting import around_of, at, exchanged, reduced, seq, touches, written_by
+from tosaic.backends.cortex_m.program.program import Program
+from tosaic.backends.cortex_m.program.rewriting import at, exchanged, seq
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive, fresh
 from tosaic.backends.cortex_m.program.sharing import Lines, Part, shared_reductions
+from tosaic.backends.cortex_m.program.touches import reduced, touches, written_by
 from tosaic.backends.cortex_m.program.tree import (
     BYTES,
     Access,
@@ -22,7 +25,6 @@ from tosaic.backends.cortex_m.program.tree import (
     For,
     If,
     Op,
-    Program,
     Reduce,
     RefusedError,
     Seq,

@@ -8,17 +8,10 @@ from functools import partial
 
 from tosaic.backends.cortex_m.program.legal import changed_in, elements_of, uses
 from tosaic.backends.cortex_m.program.primitives.loops import plain, renamed, with_loop
-from tosaic.backends.cortex_m.program.rewriting import (
-    accesses,
-    at,
-    mapped,
-    mapped_down,
-    own_buffers,
-    seq,
-    touches,
-    written_by,
-)
+from tosaic.backends.cortex_m.program.program import Program, walk
+from tosaic.backends.cortex_m.program.rewriting import accesses, at, mapped, mapped_down, seq
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive
+from tosaic.backends.cortex_m.program.touches import own_buffers, touches, written_by
 from tosaic.backends.cortex_m.program.tree import (
     Access,
     Alloc,
@@ -26,12 +19,10 @@ from tosaic.backends.cortex_m.program.tree import (
     Buffer,
     For,
     Let,
-    Program,
     Reduce,
     RefusedError,
     Seq,
     Statement,
-    walk,
 )
 
 

@@ -5,29 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tosaic.backends.cortex_m.program.affine import Affine
+from tosaic.backends.cortex_m.program.around import loops_of, stands_in, under
 from tosaic.backends.cortex_m.program.holding import holds
 from tosaic.backends.cortex_m.program.host import Derive
 from tosaic.backends.cortex_m.program.ops import LOOKUP
 from tosaic.backends.cortex_m.program.primitives.buffers import whole_registers
 from tosaic.backends.cortex_m.program.primitives.dims import not_held
 from tosaic.backends.cortex_m.program.primitives.loops import plain, with_loop
-from tosaic.backends.cortex_m.program.rewriting import (
-    accesses,
-    at,
-    exchanged,
-    loops_of,
-    mapped,
-    nested,
-    own_buffers,
-    parts_of,
-    seq,
-    stands_in,
-    under,
-    with_part,
-    without_unread,
-    written_by,
-)
+from tosaic.backends.cortex_m.program.program import Program
+from tosaic.backends.cortex_m.program.rewriting import accesses, at, exchanged, mapped, nested, parts_of, seq, with_part
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive, fresh
+from tosaic.backends.cortex_m.program.touches import own_buffers, without_unread, written_by
 from tosaic.backends.cortex_m.program.tree import (
     BYTES,
     INTEGERS,
@@ -39,7 +27,6 @@ from tosaic.backends.cortex_m.program.tree import (
     For,
     If,
     Op,
-    Program,
     Reduce,
     RefusedError,
     Seq,

@@ -9,20 +9,10 @@ from tosaic.backends.cortex_m.program.host import Derive, Pack
 from tosaic.backends.cortex_m.program.primitives.constants import read_by_loops, uses_of
 from tosaic.backends.cortex_m.program.primitives.dims import not_held
 from tosaic.backends.cortex_m.program.primitives.loops import computed_number, plain, with_loop
+from tosaic.backends.cortex_m.program.program import Program, names_in
 from tosaic.backends.cortex_m.program.rewriting import nested, seq, with_accesses
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive, fresh
-from tosaic.backends.cortex_m.program.tree import (
-    Access,
-    Assign,
-    Buffer,
-    If,
-    Let,
-    Op,
-    Program,
-    RefusedError,
-    Statement,
-    names_in,
-)
+from tosaic.backends.cortex_m.program.tree import Access, Assign, Buffer, If, Let, Op, RefusedError, Statement
 
 _LANES = 16
 """Rows that VQMOVN brings out of order together."""

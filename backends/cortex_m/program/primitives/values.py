@@ -5,22 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tosaic.backends.cortex_m.program.affine import Affine
+from tosaic.backends.cortex_m.program.around import stands_in
 from tosaic.backends.cortex_m.program.host import Derive
 from tosaic.backends.cortex_m.program.primitives.buffers import in_whole_registers
 from tosaic.backends.cortex_m.program.primitives.loops import plain, with_loop
-from tosaic.backends.cortex_m.program.rewriting import (
-    accesses,
-    exchanged,
-    mapped,
-    seq,
-    stands_in,
-    touches,
-    with_accesses,
-    without_unread,
-    written_by,
-)
+from tosaic.backends.cortex_m.program.program import Program, walk
+from tosaic.backends.cortex_m.program.rewriting import accesses, exchanged, mapped, seq, with_accesses
 from tosaic.backends.cortex_m.program.rules import RULES
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive, fresh
+from tosaic.backends.cortex_m.program.touches import touches, without_unread, written_by
 from tosaic.backends.cortex_m.program.tree import (
     BYTES,
     REGISTERS,
@@ -31,11 +24,9 @@ from tosaic.backends.cortex_m.program.tree import (
     For,
     Let,
     Op,
-    Program,
     RefusedError,
     Statement,
     Value,
-    walk,
 )
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tosaic.backends.cortex_m.program.around import loops_of, under
 from tosaic.backends.cortex_m.program.lane_vectors import VECTOR
 from tosaic.backends.cortex_m.program.pointwise_lanes import FLOATS, FURTHER, NUMBERS
-from tosaic.backends.cortex_m.program.rewriting import loops_of, own_touches, tables_of, under
-from tosaic.backends.cortex_m.program.tree import BYTES, LEAVES, REGISTERS, Buffer, For, Program
+from tosaic.backends.cortex_m.program.program import Program
+from tosaic.backends.cortex_m.program.touches import own_touches, tables_of
+from tosaic.backends.cortex_m.program.tree import BYTES, LEAVES, REGISTERS, Buffer, For
 
 _COPIED = 4
 """Vectors in an iteration of a copy."""

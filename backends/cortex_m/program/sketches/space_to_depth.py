@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tosaic.backends.cortex_m.program.sketches.row_numbers import LANES
-from tosaic.backends.cortex_m.program.sketches.spatial_tile_strips import PAIR, SpatialTiles, channels
+from tosaic.backends.cortex_m.program.sketches.spatial_tile_numbers import PAIR, SpatialTiles, channels
 from tosaic.backends.cortex_m.program.sketches.spatial_tiles import epilogue, rescaled, tile_loops, tiles_as_blocks
 from tosaic.backends.cortex_m.program.sketches.tiles import hardware_loop
 

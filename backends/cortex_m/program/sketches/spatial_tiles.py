@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR
-from tosaic.backends.cortex_m.program.sketches.spatial_tile_strips import DEEP, PAIR, SpatialTiles, StripCopy, channels
+from tosaic.backends.cortex_m.program.sketches.spatial_tile_numbers import DEEP, PAIR, SpatialTiles, channels
+from tosaic.backends.cortex_m.program.sketches.spatial_tile_strips import StripCopy
 from tosaic.backends.cortex_m.program.sketches.tiles import hardware_loop
 
 

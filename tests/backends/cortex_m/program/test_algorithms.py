@@ -16,7 +16,7 @@ from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.family import ProgramFamily
 from tosaic.backends.cortex_m.program.interpret import host_constants, interpreted
 from tosaic.backends.cortex_m.program.kernel import of_schedule
-from tosaic.backends.cortex_m.program.tree import Program
+from tosaic.backends.cortex_m.program.program import Program
 from tosaic.backends.target import Core
 
 CORTEX_M3 = Core("cortex-m3", "thumbv7m-none-eabi", (), "soft")

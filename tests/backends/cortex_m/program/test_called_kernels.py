@@ -23,21 +23,12 @@ from tosaic.backends.cortex_m.program.calls import call_of, kernel, with_scratch
 from tosaic.backends.cortex_m.program.check import check
 from tosaic.backends.cortex_m.program.interpret import Meaning, interpreted, meaning_of_kernel
 from tosaic.backends.cortex_m.program.kernel import scheduled
+from tosaic.backends.cortex_m.program.program import Program
 from tosaic.backends.cortex_m.program.rewriting import nested, seq
 from tosaic.backends.cortex_m.program.schedule import parse_steps
 from tosaic.backends.cortex_m.program.structs import Element, Struct, struct
 from tosaic.backends.cortex_m.program.text import parse_program
-from tosaic.backends.cortex_m.program.tree import (
-    Access,
-    Alloc,
-    Assign,
-    Buffer,
-    Callee,
-    Invoke,
-    Program,
-    RefusedError,
-    Statement,
-)
+from tosaic.backends.cortex_m.program.tree import Access, Alloc, Assign, Buffer, Callee, Invoke, RefusedError, Statement
 from tosaic.backends.cortex_m.program.walks import walks
 from tosaic.backends.cortex_m.sharing import as_one
 from tosaic.backends.cortex_m.task import KernelTask

@@ -15,8 +15,10 @@ from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.interpret import interpreted
 from tosaic.backends.cortex_m.program.kernel import Built
 from tosaic.backends.cortex_m.program.print_c import Printer
-from tosaic.backends.cortex_m.program.rewriting import LEVELS, accesses, changes_target, meaning, seq
+from tosaic.backends.cortex_m.program.program import Program
+from tosaic.backends.cortex_m.program.rewriting import accesses, seq
 from tosaic.backends.cortex_m.program.row import Formal, Row
+from tosaic.backends.cortex_m.program.touches import LEVELS, changes_target, meaning
 from tosaic.backends.cortex_m.program.tree import (
     BYTES,
     NUMPY,
@@ -29,7 +31,6 @@ from tosaic.backends.cortex_m.program.tree import (
     Instr,
     Kind,
     Op,
-    Program,
     Reduce,
     Statement,
 )

@@ -11,10 +11,11 @@ from tosaic.backends.cortex_m.program.interpret import interpreted
 from tosaic.backends.cortex_m.program.kernel import scheduled
 from tosaic.backends.cortex_m.program.memory import scratch_bytes, scratch_offsets
 from tosaic.backends.cortex_m.program.overlap import overlaps
+from tosaic.backends.cortex_m.program.program import Program
 from tosaic.backends.cortex_m.program.schedule import parse_steps
 from tosaic.backends.cortex_m.program.sketches.copies import copied_elements
 from tosaic.backends.cortex_m.program.text import listing, parse_program
-from tosaic.backends.cortex_m.program.tree import Program, RefusedError
+from tosaic.backends.cortex_m.program.tree import RefusedError
 from tosaic.target_files.ready import find_target
 
 M55, M4 = (find_target(name).core for name in ("cortex-m55", "cortex-m4"))

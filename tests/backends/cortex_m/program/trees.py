@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from tosaic.backends.cortex_m.program.interpret import host_constants, interpreted
+from tosaic.backends.cortex_m.program.program import Program
 from tosaic.backends.cortex_m.program.schedule import parse_steps, replayed
 from tosaic.backends.cortex_m.program.text import listing, parse_program
-from tosaic.backends.cortex_m.program.tree import Program
 
 COPY = """
 a: i8[6, 8] in in
