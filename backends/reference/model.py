@@ -19,6 +19,8 @@ from tosaic.support.mlir import ir
 from tosaic.support.sequence import in_sequence
 from tosaic.support.tosa_tools import tosa_tool
 
+_LEFT_OPEN = "TOSA_UNPREDICTABLE"
+
 Executed: TypeAlias = "ir.Module | str | bytes | Executable"
 """A module, or what `serialize` or `prepare` made of it."""
 
@@ -38,12 +40,19 @@ def evaluate_each(module: Executed, samples: Iterable[Sequence[np.ndarray]]) -> 
     The model runs in another process: on an invalid graph it aborts, which must not take the compiler with it.
 
     Raises:
-        BackendError: the module does not serialize, is not valid TOSA, or the model refused it.
+        BackendError: the module does not serialize, is not valid TOSA, the model refused it, or TOSA leaves open what
+            it computes of these inputs.
     """
     prepared = module if isinstance(module, bytes | Executable) else prepare(module)
     try:
         return in_child(_execute_each, prepared, [list(inputs) for inputs in samples])
     except Exception as error:
+        if _LEFT_OPEN in str(error):
+            raise BackendError(
+                "a number does not fit its type on these inputs, and TOSA leaves the result open",
+                why=str(error),
+                hint="a layer's weights or inputs may be many times what its results hold",
+            ) from None
         raise BackendError("tosa_reference_model did not accept the module", why=str(error)) from None
 
 

@@ -96,6 +96,12 @@ def test_garbage_in_place_of_a_flatbuffer_does_not_end_the_process():
     assert np.array_equal(evaluate(CALL, [X])[0], 2 * X)
 
 
+def test_what_does_not_fit_its_type_is_told_from_an_invalid_module():
+    with pytest.raises(BackendError, match="a number does not fit its type on these inputs") as caught:
+        evaluate(CALL, [np.full(4, 2**30, np.int32)])
+    assert "many times what its results hold" in caught.value.hint
+
+
 @pytest.mark.parametrize("inputs", [[], [X, X], [X[:2]]])
 def test_inputs_that_do_not_fit_are_refused(inputs):
     with pytest.raises(BackendError, match="did not accept") as caught:
