@@ -53,7 +53,8 @@ class Turns:
     def of(steps: int, found: Sequence[Found]) -> Turns:
         """Phases with which there is little that differs."""
         ways = [Turns(steps, phases) for phases in range(1, min(steps, _MOST_PHASES) + 1)]
-        return min(ways, key=lambda way: sum(way._count(each) for each in found))
+        counted = [(each, len(pieces(each))) for each in found]
+        return min(ways, key=lambda way: sum(min(whole, way._apart(each)) for each, whole in counted))
 
     @property
     def _turns(self) -> int:
@@ -71,8 +72,8 @@ class Turns:
         """What a step does of this, given how it is made of its numbers."""
         phase = Affine.of(_PHASE if self.phases > 1 else 0)
         turn = Affine.of(_TURN)
-        if self._is_whole(found):
-            return _chain(pieces(found), build, turn * self.phases + phase, 0, self._turns * self.phases - 1)
+        if len(whole := pieces(found)) <= self._apart(found):
+            return _chain(whole, build, turn * self.phases + phase, 0, self._turns * self.phases - 1)
         parts = list[Statement]()
         for number, own in self._by_phase(found).items():
             does = _chain(pieces(own), build, turn, 0, self._turns - 1)
@@ -88,13 +89,9 @@ class Turns:
             parts.setdefault(step % self.phases, {})[step // self.phases] = times
         return parts
 
-    def _is_whole(self, found: Found) -> bool:
-        """Whether phases do not matter to it."""
-        return len(pieces(found)) <= sum(len(pieces(own)) for own in self._by_phase(found).values())
-
-    def _count(self, found: Found) -> int:
-        apart = sum(len(pieces(own)) for own in self._by_phase(found).values())
-        return min(len(pieces(found)), apart)
+    def _apart(self, found: Found) -> int:
+        """In how many pieces it is done where each phase has its own."""
+        return sum(len(pieces(own)) for own in self._by_phase(found).values())
 
 
 def pieces(found: Found) -> list[Piece]:
