@@ -26,12 +26,7 @@ def cached(name: str, material: Iterable[str | bytes], build: Callable[[Path], N
 
     Processes that want the same file wait for the first.
     """
-    digest = hashlib.sha256()
-    for part in material:
-        data = part.encode() if isinstance(part, str) else part
-        digest.update(len(data).to_bytes(8, "little") + data)
-    stem, dot, suffix = name.partition(".")
-    path = Path(_cache(), f"{stem}-{digest.hexdigest()[:16]}{dot}{suffix}")
+    path = place(name, material)
     if path.exists():
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -40,6 +35,16 @@ def cached(name: str, material: Iterable[str | bytes], build: Callable[[Path], N
             build(folder / path.name)
             os.replace(folder / path.name, path)
     return path
+
+
+def place(name: str, material: Iterable[str | bytes]) -> Path:
+    """Where the file `name` built from `material` is, or would be."""
+    digest = hashlib.sha256()
+    for part in material:
+        data = part.encode() if isinstance(part, str) else part
+        digest.update(len(data).to_bytes(8, "little") + data)
+    stem, dot, suffix = name.partition(".")
+    return Path(_cache(), f"{stem}-{digest.hexdigest()[:16]}{dot}{suffix}")
 
 
 def remembered(name: str, code: str, material: Iterable[str | bytes], compute: Callable[[], Any]) -> Any:

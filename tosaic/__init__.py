@@ -13,6 +13,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+from tosaic.native import use_compiled
 from tosaic.support.errors import Error
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from tosaic.target_files.ready import find_target
 
 __version__ = "0.1.0"
+
+use_compiled()
 
 # Imported on first use: PyTorch alone takes seconds, and most commands do without it.
 _MODULES = {

@@ -3,11 +3,13 @@ overlap. Pairs issue together: of 16-bit instructions, or, where the core is two
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 
 from tosaic.backends.simulators.instruction import Instruction
 from tosaic.backends.target import Pipeline
+
+_NEVER = -(2**30)
+"""A cycle long before the first."""
 
 
 def beats_cycles(sequence: Iterable[Instruction], pipeline: Pipeline) -> int:
@@ -28,13 +30,13 @@ class Scoreboard:
         self.storable: dict[str, int] = {}  # when an interleaving store can take it
         self.busy = {"alu": 0, "load-store": 0, "int": 0, "mul": 0, "system": 0}
         self.clock = self.latest = 0
-        self.stored = -math.inf
+        self.stored = _NEVER
         self.previous: Instruction | None = None
 
     def copy(self) -> Scoreboard:
         """The same, to go on from twice."""
-        other = Scoreboard.__new__(Scoreboard)
-        other.pipeline, other.previous, other.stored = self.pipeline, self.previous, self.stored
+        other = Scoreboard(self.pipeline)
+        other.previous, other.stored = self.previous, self.stored
         other.ready, other.storable, other.busy = self.ready.copy(), self.storable.copy(), self.busy.copy()
         other.clock, other.latest = self.clock, self.latest
         return other
@@ -54,7 +56,7 @@ class Scoreboard:
             and self._waits(self.storable, other.storable, late, 0)
         )
 
-    def _waits(self, here: Mapping[str, float], there: Mapping[str, float], late: int, ahead: int) -> bool:
+    def _waits(self, here: Mapping[str, int], there: Mapping[str, int], late: int, ahead: int) -> bool:
         """Whether what is yet to come, within some cycles, comes as there."""
         past = self.latest - ahead
         for name, at in here.items():

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from typing import Final
 
 
-@dataclass(frozen=True, slots=True, init=False)
 class Affine:
     """`sum of factor * variable + const`; variables are sorted by name, and no factor is 0."""
 
-    terms: tuple[tuple[str, int], ...]
-    const: int
+    __slots__ = ("const", "terms")
 
     def __init__(self, terms: tuple[tuple[str, int], ...] = (), const: int = 0) -> None:
-        _TERMS(self, terms)
-        _CONST(self, const)
+        self.terms: Final = terms
+        self.const: Final = const
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Affine) and self.const == other.const and self.terms == other.terms
+
+    def __hash__(self) -> int:
+        return hash((self.terms, self.const))
 
     @staticmethod
     def of(value: Affine | str | int) -> Affine:
@@ -90,10 +94,6 @@ class Affine:
     def __str__(self) -> str:
         parts = [name if factor == 1 else f"{factor} * {name}" for name, factor in self.terms]
         return " + ".join([*parts, *([str(self.const)] if self.const or not parts else [])])
-
-
-_TERMS, _CONST = Affine.terms.__set__, Affine.const.__set__  # type: ignore[attr-defined, misc]
-"""What fills a number as it is made: rewriting trees does little else."""
 
 
 def _sorted(terms: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
