@@ -4,14 +4,14 @@ SHELL  := /bin/bash
 PYTHON ?= $(shell /usr/bin/python3.11 -c 'import ensurepip' 2>/dev/null && echo /usr/bin/python3.11 || echo python3.11)
 VENV   := .venv
 BIN    := $(VENV)/bin
-DEBIAN := qemu-system-arm bubblewrap gcc libpython3.11-dev gcc-arm-none-eabi libnewlib-arm-none-eabi clang-22 llvm-22 lld-22 cmake \
-          chromium-headless-shell
+DEBIAN := qemu-system-arm bubblewrap gcc libpython3-dev gcc-arm-none-eabi libnewlib-arm-none-eabi clang-22 llvm-22 \
+          lld-22 cmake chromium-headless-shell
 SUDO   := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .PHONY: run test test-fast test-pages lint docs bench setup debian lock clean
 
 setup: debian $(VENV)/.installed
-	@$(BIN)/python -m tosaic.build_native > /dev/null
+	@$(BIN)/python -m tosaic.support.build_native || true
 
 debian:
 	@missing=""; for p in $(DEBIAN); do \

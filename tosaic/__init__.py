@@ -13,8 +13,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from tosaic.native import use_compiled
 from tosaic.support.errors import Error
+from tosaic.support.native import use_compiled
 
 if TYPE_CHECKING:
     from tosaic.api import Build, compile, tune

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tosaic.reports.versions import MISSING, versions
+from tosaic.support.native import BUILD, MODULES, is_compiled
 from tosaic.support.processes import TOOLS, program, said_version, variable
 
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
@@ -34,7 +35,7 @@ class Finding:
 
 def examine() -> list[Finding]:
     """Each package and program that compilations need."""
-    return [*_packages(), *map(_tool, TOOLS), _sandbox()]
+    return [*_packages(), *map(_tool, TOOLS), _sandbox(), _native()]
 
 
 def _packages() -> Iterator[Finding]:
@@ -73,3 +74,10 @@ def _sandbox() -> Finding:
     if path is None:
         return Finding("bubblewrap", "warning", MISSING, "apt-get install bubblewrap", use)
     return Finding("bubblewrap", "ok", f"at {path}", use=use)
+
+
+def _native() -> Finding:
+    name, use = "compiled modules", "make kernels in half the time"
+    if not is_compiled():
+        return Finding(name, "warning", "the modules that make kernels run as Python", f"{BUILD}, a minute", use)
+    return Finding(name, "ok", f"{len(MODULES)} modules", use=use)

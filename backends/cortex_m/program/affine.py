@@ -21,6 +21,9 @@ class Affine:
     def __hash__(self) -> int:
         return hash((self.terms, self.const))
 
+    def __repr__(self) -> str:
+        return f"Affine(terms={self.terms!r}, const={self.const!r})"
+
     @staticmethod
     def of(value: Affine | str | int) -> Affine:
         """A number or a variable as an affine number."""

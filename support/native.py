@@ -1,8 +1,8 @@
 """Modules that mypyc makes machine code of: what rewrites, orders and checks kernels, most of a compilation's time.
 
-`python -m tosaic.build_native` compiles them into the user's cache, under a digest of all sources that they import.
-After a change of one of these they run as Python again, until they are compiled anew. `TOSAIC_NATIVE=0` keeps them
-Python: to step through them, or to see them in a profile.
+`python -m tosaic.support.build_native` compiles them into the user's cache, under a digest of all sources that they
+import. After a change of one of these they run as Python again, until they are compiled anew. `TOSAIC_NATIVE=0` keeps
+them Python: to step through them, or to see them in a profile.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ MODULES = (
     "tosaic.backends.simulators.beats",
     "tosaic.backends.simulators.instruction",
 )
-PACKAGE = Path(__file__).parent
+BUILD = "python -m tosaic.support.build_native"
+"""The command that compiles them."""
+PACKAGE = Path(__file__).parents[1]
 _IMPORTS = re.compile(r"^from (tosaic[\w.]*) import ([^(\n]+|\([^)]*\))", re.MULTILINE)
 SUFFIX = EXTENSION_SUFFIXES[0]
 
@@ -50,24 +52,27 @@ class CompiledModules(MetaPathFinder):
 
 def use_compiled() -> None:
     """Let this process import the compiled modules, where they are of today's sources."""
-    if os.environ.get("TOSAIC_NATIVE") == "0":
-        return
     folder = place(*cache_key())
-    if folder.exists():
+    if os.environ.get("TOSAIC_NATIVE") != "0" and folder.exists():
         sys.meta_path.insert(0, CompiledModules(folder))
 
 
-def cache_key() -> tuple[str, list[bytes]]:
+def is_compiled() -> bool:
+    """Whether this process imports the compiled modules."""
+    return any(isinstance(finder, CompiledModules) for finder in sys.meta_path)
+
+
+def cache_key(package: Path = PACKAGE) -> tuple[str, list[bytes]]:
     """What the cache keeps them by: all sources that they import, and the Python that they are for."""
-    return "native", [sys.version.encode(), SUFFIX.encode(), *(source for _, source in sorted(_sources()))]
+    return "native", [sys.version.encode(), SUFFIX.encode(), *(source for _, source in sorted(_sources(package)))]
 
 
-def _sources() -> Iterator[tuple[str, bytes]]:
+def _sources(package: Path) -> Iterator[tuple[str, bytes]]:
     """The modules, and all that they import of tosaic, with their text."""
     seen, waiting = set[str](MODULES), list(MODULES)
     while waiting:
         name = waiting.pop()
-        file = file_of(name)
+        file = file_of(name, package)
         if not file.exists():  # a package, or what a module defines
             continue
         source = file.read_bytes()
@@ -78,6 +83,6 @@ def _sources() -> Iterator[tuple[str, bytes]]:
             waiting += imported
 
 
-def file_of(module: str, package: Path = PACKAGE) -> Path:
+def file_of(module: str, package: Path) -> Path:
     """The source of a module."""
     return package.joinpath(*module.split(".")[1:]).with_suffix(".py")

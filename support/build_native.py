@@ -1,4 +1,4 @@
-"""Compiles modules of tosaic by mypyc: `python -m tosaic.build_native`, a minute the first time."""
+"""Compiles modules of tosaic by mypyc: `python -m tosaic.support.build_native`, a minute the first time."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tosaic.native import MODULES, PACKAGE, SUFFIX, cache_key, file_of
 from tosaic.support.cache import cached
 from tosaic.support.errors import Error
+from tosaic.support.native import MODULES, PACKAGE, SUFFIX, cache_key, file_of
 
 _MYPY = """
 [mypy]
@@ -33,6 +33,7 @@ def compile_modules() -> Path:
 
 
 def _build(folder: Path) -> None:
+    print("compiling the modules that make kernels (a minute the first time)")
     folder.mkdir()
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
@@ -44,8 +45,8 @@ def _build(folder: Path) -> None:
         done = subprocess.run(command, cwd=work, env=environment, capture_output=True, text=True)
         if done.returncode:
             raise Error(
-                "mypyc cannot compile tosaic's modules: it needs mypy, a C compiler and Python's headers",
-                hint="pip install mypy; on Debian, apt install gcc python3-dev",
+                "mypyc cannot compile the modules that make kernels; they stay Python and take twice the time",
+                hint="pip install tosaic[native], apt-get install gcc libpython3-dev",
                 why="\n".join((done.stdout + done.stderr).strip().splitlines()[-3:]),
             )
         for file in (*work.glob(f"*{SUFFIX}"), *(work / "tosaic").rglob(f"*{SUFFIX}")):
@@ -58,4 +59,7 @@ def _all_but_sources(folder: str, names: list[str]) -> list[str]:
 
 
 if __name__ == "__main__":
-    print(compile_modules())
+    try:
+        compile_modules()
+    except Error as error:
+        sys.exit(f"warning: {error}")
