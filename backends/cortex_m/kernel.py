@@ -105,7 +105,7 @@ class License(NamedTuple):
     text: Path
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Workload:
     """What a family recognized in a kernel function.
 

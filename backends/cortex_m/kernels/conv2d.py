@@ -98,7 +98,7 @@ class Conv2d(ProgramFamily):
         return others if nibbles is None else {NIBBLES: nibbles, **others}
 
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
-        programs = self._sketches(workload, core)
+        programs = self._sketched(workload, core)
         if NIBBLES in programs:  # whatever is faster, these take half of the memory
             return cheapest_first({NIBBLES: programs[NIBBLES]}, core, self.site)
         if self.site.most_scratch is not None:

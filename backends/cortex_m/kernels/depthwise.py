@@ -96,7 +96,7 @@ class Depthwise(ProgramFamily):
         return {**found, VARIANT: self.sketch(workload)}
 
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
-        found = self._sketches(workload, core)
+        found = self._sketched(workload, core)
         if not core.mve or VARIANT not in found:
             return cheapest_first(found, core, self.site)
         # What is chosen where no bound is known yet bounds the working memory of all kernels.

@@ -5,8 +5,11 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+from types import MappingProxyType
 
-from tosaic.backends.cortex_m.kernel import STEPS, Algorithm, KernelFamily, KernelSource, Workload
+from tosaic.backends.cortex_m.kernel import ANYWHERE, STEPS, Algorithm, KernelFamily, KernelSource, Site, Workload
 from tosaic.backends.cortex_m.program.guesses import cheapest_first
 from tosaic.backends.cortex_m.program.kernel import Sketched, features_of, of_schedule
 from tosaic.backends.cortex_m.program.schedule import Step, parse_steps, replayed
@@ -15,10 +18,16 @@ from tosaic.support.errors import BackendError, Error
 from tosaic.tuner.space import Schedule, Variant
 
 VARIANT = "program"
+_WORKLOADS = 2
+"""Whose sketches a family keeps: a task has a family of its own."""
 
 
 class ProgramFamily(KernelFamily):
     """A family whose kernels are schedules of a program."""
+
+    def __init__(self, libraries: Mapping[str, Path] = MappingProxyType({}), site: Site = ANYWHERE) -> None:
+        super().__init__(libraries, site)
+        self._sketched = lru_cache(maxsize=_WORKLOADS)(self._sketches)
 
     @abstractmethod
     def sketch(self, workload: Workload) -> Sketched | None:
@@ -32,7 +41,7 @@ class ProgramFamily(KernelFamily):
         return {}
 
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
-        return cheapest_first(self._sketches(workload, core), core, self.site)
+        return cheapest_first(self._sketched(workload, core), core, self.site)
 
     def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
         what = self._known(workload, schedule, core)
@@ -60,7 +69,7 @@ class ProgramFamily(KernelFamily):
 
     def _algorithm(self, workload: Workload, core: Core, steps: Sequence[Step]) -> Sketched | None:
         """What steps that are given by hand begin with."""
-        sketches = list(self._sketches(workload, core).values())
+        sketches = list(self._sketched(workload, core).values())
         for what in sketches if steps else ():
             with suppress(Error):
                 replayed(what.program(), tuple(steps))
@@ -81,7 +90,7 @@ class ProgramFamily(KernelFamily):
     def _program(self, workload: Workload, schedule: Schedule, core: Core) -> Sketched | None:
         if schedule.variant == STEPS:
             return self._algorithm(workload, core, parse_steps(str(schedule[STEPS])))
-        return self._sketches(workload, core).get(schedule.variant)
+        return self._sketched(workload, core).get(schedule.variant)
 
 
 class FloatFamily(ProgramFamily):

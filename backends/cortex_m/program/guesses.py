@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from tosaic.backends.cortex_m.kernel import Site
-from tosaic.backends.cortex_m.program.kernel import PROMISE, Knobs, Promising, Sketched, assigned, built, estimated
+from tosaic.backends.cortex_m.program.kernel import PROMISE, Knobs, Sketched, assigned, built, estimated, is_promising
 from tosaic.backends.cortex_m.program.tree import RefusedError
 from tosaic.backends.digest import code_digest
 from tosaic.backends.target import Core
@@ -76,13 +76,13 @@ def _first_guesses(
 
 def _asks_for_room(what: Sketched) -> bool:
     """Whether the working memory of a site decides what is looked at, before anything is built."""
-    return isinstance(what, Promising) or hasattr(what, "least_bytes")
+    return is_promising(what) or hasattr(what, "least_bytes")
 
 
 def _legal(what: Sketched, core: Core, site: Site) -> Callable[[Knobs], bool]:
     def legal(knobs: Knobs) -> bool:
         try:
-            if isinstance(what, Promising):
+            if is_promising(what):
                 what.promise(knobs)
             else:
                 estimated(what, assigned(knobs), core, site)
@@ -163,7 +163,7 @@ def _possible(
     are looked at.
     """
     waits = lru_cache(maxsize=1024)(partial(site.waits, pipeline=core.pipeline))
-    promising = what if isinstance(what, Promising) else None
+    promising = what if is_promising(what) else None
     least_bytes: Callable[[Knobs], int] | None = getattr(what, "least_bytes", None)
 
     def priced(group: Iterable[dict[str, Choice]]) -> Iterator[tuple[float, dict[str, Choice]]]:

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import ClassVar, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import ClassVar, NamedTuple, Protocol, TypeGuard, TypeVar
 
 import numpy as np
 
@@ -68,7 +68,6 @@ class Sketched(Hashable, Protocol):
         ...
 
 
-@runtime_checkable
 class Promising(Sketched, Protocol):
     """A sketch that tells what its schedules cost without their trees, so that a search may look at many.
 
@@ -96,6 +95,11 @@ class Promising(Sketched, Protocol):
     def moved(self, knobs: Knobs) -> Sequence[Walk]:
         """The loops of a schedule over memory."""
         ...
+
+
+def is_promising(what: Sketched) -> TypeGuard[Promising]:
+    """Whether a sketch is one that promises; to ask a protocol takes longer than to price a schedule."""
+    return hasattr(what, "promise")
 
 
 @dataclass(frozen=True)
@@ -197,7 +201,7 @@ def features_of(what: Sketched, schedule: Schedule, core: Core, site: Site) -> M
     Raises:
         RefusedError: it is not legal.
     """
-    if schedule.variant == STEPS or not isinstance(what, Promising):
+    if schedule.variant == STEPS or not is_promising(what):
         counts, moved = estimated(what, schedule.knobs, core, site)
     else:
         knobs = dict(schedule.knobs)
