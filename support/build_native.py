@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tosaic.support.cache import cached
+from tosaic.support.cache import cached, delete_unused
 from tosaic.support.errors import Error
 from tosaic.support.native import MODULES, PACKAGE, SUFFIX, cache_key, file_of
 
@@ -29,7 +29,9 @@ def compile_modules() -> Path:
     Raises:
         Error: mypy, a C compiler or Python's headers are missing.
     """
-    return cached(*cache_key(), _build)
+    folder = cached(*cache_key(), _build)
+    delete_unused("native")
+    return folder
 
 
 def _build(folder: Path) -> None:

@@ -18,7 +18,7 @@ import platformdirs
 from tosaic.support.scratch import held
 
 _KEPT = 30 * 24 * 3600
-"""Seconds after its last use for which the results of other code are kept."""
+"""Seconds after its last use for which what other code made is kept."""
 
 
 def cached(name: str, material: Iterable[str | bytes], build: Callable[[Path], None]) -> Path:
@@ -65,11 +65,20 @@ def _open(results: Path, code: str) -> None:
     folder = results / code
     if not folder.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        for each in results.iterdir():
-            with suppress(FileNotFoundError):  # Another process has removed it.
-                if time.time() - each.stat().st_mtime > _KEPT:
-                    shutil.rmtree(each, ignore_errors=True) if each.is_dir() else each.unlink()
+        _delete_old(results.iterdir())
     os.utime(folder)
+
+
+def delete_unused(name: str) -> None:
+    """Delete what was made of other material for the name, and is a month old: `os.utime` notes that it is used."""
+    _delete_old(Path(_cache()).glob(f"{name}-*"))
+
+
+def _delete_old(results: Iterable[Path]) -> None:
+    for each in results:
+        with suppress(FileNotFoundError):  # Another process has removed it.
+            if time.time() - each.stat().st_mtime > _KEPT:
+                shutil.rmtree(each, ignore_errors=True) if each.is_dir() else each.unlink()
 
 
 def _cache() -> str:

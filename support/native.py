@@ -12,6 +12,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from importlib.abc import MetaPathFinder
 from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec
 from pathlib import Path
@@ -54,6 +55,8 @@ def use_compiled() -> None:
     """Let this process import the compiled modules, where they are of today's sources."""
     folder = place(*cache_key())
     if os.environ.get("TOSAIC_NATIVE") != "0" and folder.exists():
+        with suppress(OSError):  # of another user, or deleted since
+            os.utime(folder)
         sys.meta_path.insert(0, CompiledModules(folder))
 
 
@@ -63,8 +66,9 @@ def is_compiled() -> bool:
 
 
 def cache_key(package: Path = PACKAGE) -> tuple[str, list[bytes]]:
-    """What the cache keeps them by: all sources that they import, and the Python that they are for."""
-    return "native", [sys.version.encode(), SUFFIX.encode(), *(source for _, source in sorted(_sources(package)))]
+    """What the cache keeps them by: which they are, all sources that they import, and the Python that they are for."""
+    sources = [source for _, source in sorted(_sources(package))]
+    return "native", [sys.version.encode(), SUFFIX.encode(), " ".join(MODULES).encode(), *sources]
 
 
 def _sources(package: Path) -> Iterator[tuple[str, bytes]]:

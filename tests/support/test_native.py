@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 
 import pytest
 from house import ROOT
@@ -77,3 +78,14 @@ def test_what_mypyc_lacks_is_said(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     with pytest.raises(Error, match=r"they stay Python .*\n  because: no module named mypyc\n  try: pip install"):
         build_native._build(tmp_path / "folder")
+
+
+def test_what_other_sources_made_is_deleted_a_month_after_its_last_use(compiled, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    mine = shutil.copytree(compiled, tmp_path / "tosaic" / compiled.name)
+    young, old = (mine.with_name(f"native-{name}") for name in ("young", "old"))
+    for folder, days in ((mine, 40), (young, 20), (old, 40)):
+        folder.mkdir(exist_ok=True)
+        os.utime(folder, (time.time() - days * 24 * 3600,) * 2)
+    in_python("import tosaic; from tosaic.support.build_native import compile_modules; compile_modules()")
+    assert {folder.name for folder in mine.parent.iterdir()} == {mine.name, young.name}
