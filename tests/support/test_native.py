@@ -86,6 +86,7 @@ def test_what_other_sources_made_is_deleted_a_month_after_its_last_use(compiled,
     young, old = (mine.with_name(f"native-{name}") for name in ("young", "old"))
     for folder, days in ((mine, 40), (young, 20), (old, 40)):
         folder.mkdir(exist_ok=True)
-        os.utime(folder, (time.time() - days * 24 * 3600,) * 2)
+        last = time.time() - days * 24 * 3600
+        os.utime(folder, (last, last))
     in_python("import tosaic; from tosaic.support.build_native import compile_modules; compile_modules()")
     assert {folder.name for folder in mine.parent.iterdir()} == {mine.name, young.name}
