@@ -121,6 +121,7 @@ REFUSED = {
     "WINDOWS: stage(out, y, u, r)": "an iteration of `y` does not touch out",
     "PADDED: stage(a, x, u, scratch)": "a window of `x` reaches outside of a[6]",
     "TABLE: stage(table, x, u, q)": "values say what is read of table",
+    "TABLE: split(x, xi, 2); spread(table, x, u, q, i32, xi)": "values say what is read of table",
     "TABLE: pack(table)": "values say what is read of table",
     "COPY: place(a, r)": "a in in is not placed in `r`",
     "WINDOWS: place(S, r)": "S[6, 6] takes more registers `r` than any core has",
