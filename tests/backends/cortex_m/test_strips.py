@@ -19,7 +19,7 @@ from tosaic.backends.cortex_m.kernels.conv2d import Conv2d
 from tosaic.backends.cortex_m.kernels.strip_sketch import GatheredSketch
 from tosaic.backends.cortex_m.kernels.vector_sketch import IN_PLACE as IN
 from tosaic.backends.cortex_m.program.guesses import cheapest_first
-from tosaic.backends.cortex_m.program.kernel import Promising, of_schedule
+from tosaic.backends.cortex_m.program.kernel import Promising, is_promising, of_schedule
 from tosaic.backends.cortex_m.program.schedule import parse_steps, replayed
 from tosaic.backends.cortex_m.program.sketches.tiles import tile_sizes
 from tosaic.backends.cortex_m.program.text import listing
@@ -57,7 +57,7 @@ SHORT = [
 def sketch_of(layer: mve_layers.Layer, name: str) -> Promising:
     """The sketch of a layer."""
     found = FAMILY.vector_sketches(layer.workload(FAMILY))[name]
-    assert isinstance(found, Promising)
+    assert is_promising(found)
     return found
 
 
