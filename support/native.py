@@ -53,8 +53,10 @@ class CompiledModules(MetaPathFinder):
 
 def use_compiled() -> None:
     """Let this process import the compiled modules, where they are of today's sources."""
+    if os.environ.get("TOSAIC_NATIVE") == "0":
+        return
     folder = place(*cache_key())
-    if os.environ.get("TOSAIC_NATIVE") != "0" and folder.exists():
+    if folder.exists():
         with suppress(OSError):  # of another user, or deleted since
             os.utime(folder)
         sys.meta_path.insert(0, CompiledModules(folder))
