@@ -167,9 +167,8 @@ def _told(program: Program, use: Use) -> str:
     b = program.buffers[use.access.buffer]
     if b.at is not None:
         return "scratch"
-    inputs, outputs = ([x.name for x in program.arguments if x.memory == memory] for memory in ("in", "out"))
     shared = (each for each in program.over or () if each.lead is None)
-    return next((str(each) for each in shared if b.name in (inputs[each.input], outputs[each.output])), "")
+    return next((str(each) for each in shared if b in (program.inputs[each.input], program.outputs[each.output])), "")
 
 
 def _bytes_of(program: Program, use: Use) -> tuple[Affine, int, tuple[int, int], tuple[int, int]]:

@@ -77,15 +77,14 @@ Meaning = Callable[..., Sequence[np.ndarray]]
 
 def meaning_of_kernel(program: Program) -> Meaning:
     """What a kernel means that is a program itself."""
-    inputs, outputs = ([b for b in program.arguments if b.memory == memory] for memory in ("in", "out"))
 
     def meaning(*given: np.ndarray) -> Sequence[np.ndarray]:
-        arrays = {b.name: array.reshape(b.shape) for b, array in zip(inputs, given, strict=False)}
+        arrays = {b.name: array.reshape(b.shape) for b, array in zip(program.inputs, given, strict=False)}
         for name, offset in constant_offsets(program).items():
             b = program.buffers[name]
             arrays[name] = np.frombuffer(given[-1].tobytes(), NUMPY[b.dtype], b.size, offset).reshape(b.shape)
         made = interpreted(program, arrays)
-        return [made[b.name] for b in outputs]
+        return [made[b.name] for b in program.outputs]
 
     return meaning
 
@@ -120,11 +119,10 @@ def interpreted(
         got = run({name: array.ravel().tolist() for name, array in arrays.items()}, [] if working is None else working)
     except (TypeError, IndexError) as error:
         raise ValueError(f"a number is used that nobody wrote: {error}") from error
-    outputs = [b for b in program.arguments if b.memory == "out"]
-    for b in outputs:
+    for b in program.outputs:
         if None in got[b.name][: b.size]:
             raise ValueError(f"nobody wrote all of {b.name}")
-    return {b.name: np.array(got[b.name][: b.size], NUMPY[b.dtype]).reshape(b.shape) for b in outputs}
+    return {b.name: np.array(got[b.name][: b.size], NUMPY[b.dtype]).reshape(b.shape) for b in program.outputs}
 
 
 def _calling(callee: Callee, meanings: Mapping[str, Meaning]) -> Callable[..., None]:
@@ -187,8 +185,7 @@ class _Source:
             self.lines.append(f" {b.name} = {source} + [None] * {SLACK}")
         self.lines.append(f" working += [None] * ({self._told} - len(working))")
         self._emit(program.body, 1)
-        outputs = [b.name for b in program.arguments if b.memory == "out"]
-        self.lines.append(f" return {{{', '.join(f'{name!r}: {name}' for name in outputs)}}}")
+        self.lines.append(f" return {{{', '.join(f'{b.name!r}: {b.name}' for b in program.outputs)}}}")
 
     @property
     def text(self) -> str:

@@ -34,11 +34,9 @@ def overlaps(program: Program) -> tuple[Overlap, ...]:
     """The inputs and outputs, by number, that may begin at one place, or as it is told."""
     if program.over is not None:
         return program.over
-    inputs = [b for b in program.arguments if b.memory == "in"]
-    outputs = [b for b in program.arguments if b.memory == "out"]
     return tuple(
         Overlap(i, o)
-        for (i, source), (o, target) in itertools.product(enumerate(inputs), enumerate(outputs))
+        for (i, source), (o, target) in itertools.product(enumerate(program.inputs), enumerate(program.outputs))
         if source.bytes >= target.bytes and _reads_first(program, source, target)
     )
 
@@ -48,7 +46,7 @@ def relation(program: Program, source: Access, target: Access) -> Literal["apart
     or `shifted`, as where it is told that buffers lie over each other. They lie `apart` where they may not."""
     if meet(program.buffers[source.buffer], program.buffers[target.buffer]):
         return "shifted"
-    inputs, outputs = ([b.name for b in program.arguments if b.memory == memory] for memory in ("in", "out"))
+    inputs, outputs = ([b.name for b in buffers] for buffers in (program.inputs, program.outputs))
     if source.buffer not in inputs or target.buffer not in outputs:
         return "apart"
     pair = inputs.index(source.buffer), outputs.index(target.buffer)

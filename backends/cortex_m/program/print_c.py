@@ -82,13 +82,10 @@ class Printer:
 
     def _unit(self) -> str:
         tensors = [b for b in self.program.arguments if b.memory in ("in", "out")]
-        names = {memory: [b.name for b in tensors if b.memory == memory] for memory in ("in", "out")}
-        meet = {
-            name for pair in overlaps(self.program) for name in (names["in"][pair.input], names["out"][pair.output])
-        }
+        inputs, outputs = self.program.inputs, self.program.outputs
+        meet = {b for pair in overlaps(self.program) for b in (inputs[pair.input], outputs[pair.output])}
         arguments = [
-            f"{'const ' * (b.memory == 'in')}{TYPES[b.dtype]} *{'restrict ' * (b.name not in meet)}{b.name}"
-            for b in tensors
+            f"{'const ' * (b.memory == 'in')}{TYPES[b.dtype]} *{'restrict ' * (b not in meet)}{b.name}" for b in tensors
         ]
         lines = self._print(self.body, 1)
         return "\n".join(

@@ -47,6 +47,16 @@ class Program:
         return MappingProxyType({b.name: b for b in (*self.arguments, *allocated(self.body))})
 
     @cached_property
+    def inputs(self) -> tuple[Buffer, ...]:
+        """Those that it reads, in order."""
+        return tuple(b for b in self.arguments if b.memory == "in")
+
+    @cached_property
+    def outputs(self) -> tuple[Buffer, ...]:
+        """Those that it writes, in order."""
+        return tuple(b for b in self.arguments if b.memory == "out")
+
+    @cached_property
     def loops(self) -> Mapping[str, tuple[For, ...]]:
         """The loops by variable. Equal names stand in different branches."""
         found: dict[str, tuple[For, ...]] = {}

@@ -120,10 +120,10 @@ def reduced(s: Assign | Reduce) -> tuple[How, Value]:
     if isinstance(s, Reduce):
         return "add", s.value
     match s.value:
-        case Op(name="max" | "min" as how, args=(before, value)) if s.target == before or s.target in _args(
-            before, "low"
-        ):
-            return how, value  # type: ignore[return-value]
+        case Op(name="max" | "min" as how, args=(before, value)):
+            kept = [before, *_args(before, "low")]
+            if s.target in kept:
+                return how, value  # type: ignore[return-value]
     return "write", s.value
 
 

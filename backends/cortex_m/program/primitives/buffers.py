@@ -12,7 +12,7 @@ from tosaic.backends.cortex_m.program.around import stands_in
 from tosaic.backends.cortex_m.program.holding import holds, in_class
 from tosaic.backends.cortex_m.program.legal import Use, covers, reads_old, uses
 from tosaic.backends.cortex_m.program.legal_windows import Window, window_of, windows_inside
-from tosaic.backends.cortex_m.program.primitives.dims import not_held
+from tosaic.backends.cortex_m.program.primitives.dims import not_held, not_indexed
 from tosaic.backends.cortex_m.program.primitives.loops import plain, renamed, with_loop
 from tosaic.backends.cortex_m.program.program import Program
 from tosaic.backends.cortex_m.program.rewriting import at, exchanged, mapped, nest_of, nested, seq, with_accesses
@@ -184,8 +184,7 @@ def scope_of(program: Program, name: str) -> BufferScope:
     Raises:
         RefusedError: it is no buffer that one statement makes for another one behind it.
     """
-    if name in tables_of(program.body):
-        raise RefusedError(f"values say what is read of {name}")
+    not_indexed(program.body, name)
     scopes = [s for s in program.statements if isinstance(s, Alloc) and s.buffer.name == name]
     if not scopes or not isinstance(scopes[0].body, Seq):
         raise RefusedError(f"{name} is not computed beside what reads it")

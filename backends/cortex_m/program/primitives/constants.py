@@ -12,7 +12,7 @@ from tosaic.backends.cortex_m.program.around import stands_in, under
 from tosaic.backends.cortex_m.program.host import Derive, Pack
 from tosaic.backends.cortex_m.program.interpret import packed
 from tosaic.backends.cortex_m.program.legal import any_iteration, last_values, uses
-from tosaic.backends.cortex_m.program.primitives.dims import dimension, not_held, relaid
+from tosaic.backends.cortex_m.program.primitives.dims import dimension, not_held, not_indexed, relaid
 from tosaic.backends.cortex_m.program.primitives.loops import plain, with_loop
 from tosaic.backends.cortex_m.program.program import Program, walk
 from tosaic.backends.cortex_m.program.rewriting import with_accesses
@@ -38,8 +38,7 @@ class PackConstant(Primitive):
         found = uses_of(program, b.name)
         if b.memory != "const" or len(found) != 1:
             raise RefusedError(f"{b.name} is no constant that one statement reads")
-        if b.name in tables_of(program.body):
-            raise RefusedError(f"values say what is read of {b.name}")
+        not_indexed(program.body, b.name)
         ((access, loops),) = found
         used = [f for f in loops if any(i[f.var] for i in access.index)]
         if any(f.step != 1 for f in used):

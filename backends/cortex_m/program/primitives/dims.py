@@ -38,8 +38,7 @@ def relaid(
         RefusedError: instructions hold the buffer as it lies, or values say what is read of it.
     """
     not_held(program.body, name)
-    if name in tables_of(program.body):
-        raise RefusedError(f"values say what is read of {name}")
+    not_indexed(program.body, name)
     new = replace(program.buffers[name], shape=shape)
 
     def moved(a: Access, around: tuple[Around, ...]) -> Access:
@@ -74,6 +73,16 @@ def not_held(statement: Statement, name: str) -> None:
     """
     if name in held_by(statement):
         raise RefusedError(f"instructions hold {name} as it lies")
+
+
+def not_indexed(statement: Statement, name: str) -> None:
+    """Guard: a buffer of which no value in a statement says what is read.
+
+    Raises:
+        RefusedError: one does.
+    """
+    if name in tables_of(statement):
+        raise RefusedError(f"values say what is read of {name}")
 
 
 def dimension(buffer: Buffer, dim: int) -> int:

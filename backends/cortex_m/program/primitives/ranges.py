@@ -10,7 +10,7 @@ from tosaic.backends.cortex_m.program.around import around_of, loops_of, under
 from tosaic.backends.cortex_m.program.holding import holds
 from tosaic.backends.cortex_m.program.host import Derive
 from tosaic.backends.cortex_m.program.legal import bounds_of
-from tosaic.backends.cortex_m.program.primitives.dims import not_held
+from tosaic.backends.cortex_m.program.primitives.dims import not_held, not_indexed
 from tosaic.backends.cortex_m.program.primitives.loops import with_loop
 from tosaic.backends.cortex_m.program.program import Program
 from tosaic.backends.cortex_m.program.rewriting import mapped, with_accesses
@@ -129,8 +129,7 @@ class NarrowBuffer(Primitive):
 
     def _constant(self, program: Program, b: Buffer, dtype: str) -> Program:
         """The program with a constant of halves, or of bytes."""
-        if b.name in tables_of(program.body):
-            raise RefusedError(f"values say what is read of {b.name}")
+        not_indexed(program.body, b.name)
         not_held(program.body, b.name)
         arguments = tuple(replace(a, dtype=dtype) if a.name == b.name else a for a in program.arguments)
         fitting = Derive(b.name, _FITTING[dtype], (b.name,), (b.shape,))

@@ -8,12 +8,13 @@ from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.around import stands_in
 from tosaic.backends.cortex_m.program.host import Derive
 from tosaic.backends.cortex_m.program.primitives.buffers import in_whole_registers
+from tosaic.backends.cortex_m.program.primitives.dims import not_indexed
 from tosaic.backends.cortex_m.program.primitives.loops import plain, with_loop
 from tosaic.backends.cortex_m.program.program import Program, walk
 from tosaic.backends.cortex_m.program.rewriting import accesses, exchanged, mapped, seq, with_accesses
 from tosaic.backends.cortex_m.program.rules import RULES
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive, fresh
-from tosaic.backends.cortex_m.program.touches import tables_of, touches, without_unread, written_by
+from tosaic.backends.cortex_m.program.touches import touches, without_unread, written_by
 from tosaic.backends.cortex_m.program.tree import (
     BYTES,
     REGISTERS,
@@ -107,8 +108,7 @@ class Spread(Primitive):
         buffer = in_whole_registers(Buffer(new, dtype, (inner.extent,), memory))
         if not stands_in(inner, loop.body) or inner.step != 1:
             raise RefusedError(f"`{lanes}` does not count lanes in `{var}`")
-        if name in tables_of(inner):
-            raise RefusedError(f"values say what is read of {name}")
+        not_indexed(inner, name)
         read = {access for _, access in touches(inner) if access.buffer == name}
         if not read:
             raise RefusedError(f"`{lanes}` does not read {name}")
